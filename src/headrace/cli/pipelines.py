@@ -78,7 +78,7 @@ def run(
 def _mode(*, once: bool, drain: bool, interval: str, max_rows: int | None, keep_up: bool) -> Mode:
     if drain and not once:
         raise HeadraceError(
-            "DRAIN_WITHOUT_END", "--drain closes every window at the end of the data. Add --available-now."
+            "DRAIN_NEEDS_AVAILABLE_NOW", "--drain closes every window at the end of the data. Add --available-now."
         )
     if keep_up and once:
         raise HeadraceError(

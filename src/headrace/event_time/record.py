@@ -21,6 +21,10 @@ KEPT_BATCHES = 10
 """So many batches stay in the log for people to read; a start needs only the last one."""
 
 
+Position = Any
+"""Where a source is read, as JSON values; each kind of source has its own."""
+
+
 def new_token() -> str:
     """What tells a batch from one of the same number in a copy of the checkpoint."""
     return uuid.uuid4().hex
@@ -47,8 +51,8 @@ class TimeBounds:
 class SourceRead:
     """What a batch reads of a source: from one position to another, whatever a position is there."""
 
-    since: Any
-    until: Any
+    since: Position
+    until: Position
     unread: Mapping[str, int] = field(default_factory=dict)
     """How many rows wait in each partition behind those that the batch reads."""
     partitions: tuple[str, ...] = ()
@@ -127,7 +131,7 @@ class BatchOutcome:
     """The last batch that each writer of each sink marked."""
     definitions: Mapping[str, str] = field(default_factory=dict)
     """The definition by which the due times in the state of each step were computed."""
-    positions: Mapping[str, Any] = field(default_factory=dict)
+    positions: Mapping[str, Position] = field(default_factory=dict)
     """Up to where each source is read."""
     total: Mapping[str, Any] = field(default_factory=dict)
     """The account of all batches so far."""

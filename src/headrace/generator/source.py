@@ -15,9 +15,10 @@ import numpy as np
 import polars as pl
 
 from headrace.connectors.base.decoding import Decoded
+from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.lines import as_lines
-from headrace.connectors.base.source import Gate, Planned, add_source, declared_columns
+from headrace.connectors.base.source import Gate, add_source, declared_columns
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import EPOCH, instant
 from headrace.event_time.tracker import WHOLE

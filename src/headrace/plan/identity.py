@@ -51,7 +51,7 @@ class FlowId:
     """Into how many key groups its state is divided, for ever."""
 
 
-def read_identity(storage: Storage) -> dict[str, Any] | None:
+def read_identity(storage: Storage) -> Definition | None:
     """What the checkpoint of a flow says of it; None when no flow has begun there."""
     try:
         return dict(json.loads(storage.open(FILE).to_pybytes()))

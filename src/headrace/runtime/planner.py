@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.errors import HeadraceError
-from headrace.event_time.record import BatchLog, BatchOutcome, BatchRecord, MarkedBatch, new_token
+from headrace.event_time.record import BatchLog, BatchOutcome, BatchRecord, MarkedBatch, Position, new_token
 from headrace.event_time.time_keeper import Reads, TimeKeeper
 from headrace.nodes import NodeId
 from headrace.reports import BatchReports
@@ -59,7 +59,7 @@ class Planner:
         self.epoch = log.take_over()
         self.marks: dict[str, dict[int, MarkedBatch]] = {}
         """The last batch that each writer of each sink marked."""
-        self.positions: dict[str, Any] = {}
+        self.positions: dict[str, Position] = {}
         """Up to where each source is read."""
         self.total: Mapping[str, Any] = {}
         """The account of all batches so far."""
@@ -94,7 +94,7 @@ class Planner:
         """Whether a batch was begun and not concluded."""
         return self._log.record is not None
 
-    def begin_at(self, positions: Mapping[str, Any]) -> None:
+    def begin_at(self, positions: Mapping[str, Position]) -> None:
         """Log where sources are read from that the flow has not read before."""
         self.positions |= positions
         self._log.write_outcome(replace(self._log.outcome or BatchOutcome(BEFORE_THE_FIRST), positions=self.positions))

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.checkpoint.outages import OutageMarker
 from headrace.checkpoint.storage import Storage
+from headrace.connectors.base.enumerator import Enumerator, FrameEnumerator, OpenEnumerator, Planned, SplitEnumerator
 from headrace.connectors.base.sink import Unreachable
-from headrace.connectors.base.source import Enumerator, FrameEnumerator, OpenEnumerator, Planned, SplitEnumerator
 from headrace.errors import HeadraceError
-from headrace.event_time.record import BatchRecord, SourceRead
+from headrace.event_time.record import BatchRecord, Position, SourceRead
 from headrace.graph import Graph
 from headrace.wheel.task import Splits
 
@@ -46,9 +46,9 @@ class SourceReads:
         """The frames that stand for the rows of those sources that Spark reads."""
         return {name: node.placeholder for name, node in self._nodes.items() if node.placeholder is not None}
 
-    def initial(self, known: Iterable[str]) -> dict[str, Any]:
+    def initial(self, known: Iterable[str]) -> dict[str, Position]:
         """Where the sources begin that are not known yet; none when the flow stops before they answer."""
-        found: dict[str, Any] = {}
+        found: dict[str, Position] = {}
         for name in self._nodes.keys() - set(known):
             answer = self._ask(name, lambda enumerator: enumerator.initial(), patient=True)
             if answer is None:

@@ -100,7 +100,7 @@ def test_drain_needs_an_end_of_the_data(tmp_path: Path) -> None:
     arguments = ["run", f"{file}:spend", "--checkpoint", str(tmp_path / "checkpoint"), "--drain"]
     result = RUNNER.invoke(app, arguments)
     assert result.exit_code == 1
-    assert "DRAIN_WITHOUT_END" in result.stderr
+    assert "DRAIN_NEEDS_AVAILABLE_NOW" in result.stderr
 
 
 @pytest.mark.parametrize("verb", ["demo", "run", "check", "explain", "draw", "status"])

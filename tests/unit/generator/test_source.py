@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.connectors.base.decoding import Columns
+from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.lines import as_lines
-from headrace.connectors.base.source import Planned
 from headrace.event_time.tracker import WHOLE
 from headrace.generator.source import SECOND, GeneratorEnumerator, GeneratorReader
 from headrace.graph import Graph, defining

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 import pyarrow as pa
@@ -16,6 +15,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headrace.checkpoint.storage import Storage
 from headrace.connectors.base.decoding import POSITION, Columns, Decoded, readable
+from headrace.connectors.base.enumerator import BoundedEnumerator, FrameEnumerator, SplitEnumerator
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import TimeStrategy
 from headrace.graph import Origin, SourceNode, active_graph, tagged
@@ -31,64 +31,10 @@ if TYPE_CHECKING:
 
 LANDING = "landing"
 """The folder of a checkpoint for what feeds bring."""
-SOURCES = "sources"
-"""The folder of a flow for what enumerators have to remember."""
 SPLIT_LEAF, SPLIT_TASKS = -(2**40), 2**20
 """By its first number a plan's leaf is known as a source's; a number modulo the second is that of a task."""
 ROW_POSITION = "_position"
 """A column that a schema may declare: where a row came from, ``<topic>/<partition>:<offset>`` or ``<file>:<line>``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """Up to where a batch reads a source."""
-
-    until: Any
-    unread: Mapping[str, int] = field(default_factory=dict)
-    """How many rows wait in each partition behind those."""
-    partitions: tuple[str, ...] = ()
-    """The partitions that the source has by now."""
-
-
-class Enumerator(Protocol):
-    """Finds, on the driver, what is new in a source. Positions are JSON values; ``Unreachable`` means: ask again."""
-
-    @property
-    def place(self) -> str:
-        """What people call the source's server or folder."""
-
-    def initial(self) -> Any:
-        """Where a new flow begins."""
-
-    def stop_at_newest(self) -> None:
-        """Plan no further than what is there now."""
-
-    def plan(self, since: Any, *, most: int | None) -> Planned:
-        """Up to where the next batch reads, at most so many rows."""
-
-
-@runtime_checkable
-class SplitEnumerator(Enumerator, Protocol):
-    """An enumerator of a source that tasks read themselves."""
-
-    def splits(self, since: Any, until: Any, *, tasks: int) -> Sequence[Any]:
-        """What each task reads, as JSON values."""
-
-
-@runtime_checkable
-class FrameEnumerator(Enumerator, Protocol):
-    """An enumerator of a source that Spark reads."""
-
-    def frame(self, since: Any, until: Any) -> DataFrame:
-        """The rows between two positions."""
-
-
-@runtime_checkable
-class OpenEnumerator(Enumerator, Protocol):
-    """An enumerator that keeps something open while its flow runs."""
-
-    def close(self) -> None:
-        """Let it go; whoever asks next opens it again."""
 
 
 class Reader(Protocol):
@@ -111,30 +57,6 @@ class RowsReader:
         positions = pl.int_range(first, self.read_before, eager=True).alias(POSITION)
         origin = f"{self.origin} batch {task.record.batch} task {task.partition}"
         yield Decoded(given.select(*self.columns, positions), origin=origin, arrived=task.record.clock)
-
-
-@dataclass(frozen=True, slots=True)
-class BoundedEnumerator:
-    """A table in the place of a source: all of it is read in one batch."""
-
-    source: str
-    rows: DataFrame
-
-    @property
-    def place(self) -> str:
-        return f"the table in the place of {self.source!r}"
-
-    def initial(self) -> bool:
-        return False
-
-    def stop_at_newest(self) -> None:
-        """A table ends."""
-
-    def plan(self, since: bool, *, most: int | None) -> Planned:
-        return Planned(True)
-
-    def frame(self, since: bool, until: bool) -> DataFrame:
-        return self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,21 +265,6 @@ def _add_bounded(gate: Gate, schema: StructType, fingerprint: Mapping[str, objec
     enumerator = BoundedEnumerator(gate.source, rows)
     graph.add_source(SourceNode(gate.source, fingerprint, lambda _: enumerator, placeholder, changes=changes))
     return Source(placeholder, gate, schema, split=False).frame()
-
-
-def divided(weights: Sequence[int], tasks: int) -> list[slice]:
-    """Runs of neighbours, one for each task, of about equal weight.
-
-    >>> divided([1, 1, 8, 1, 1], 2)
-    [slice(0, 2, None), slice(2, 5, None)]
-    """
-    whole = max(sum(weights), 1)
-    ends = list(accumulate(weights))
-    # A neighbour belongs to the task in whose share its middle lies.
-    middles = [2 * end - weight for end, weight in zip(ends, weights, strict=True)]
-    owners = [min(tasks - 1, middle * tasks // (2 * whole)) for middle in middles]
-    begins = [sum(owner < task for owner in owners) for task in range(tasks + 1)]
-    return [slice(begins[task], begins[task + 1]) for task in range(tasks)]
 
 
 def declared_columns(schema: StructType, *, without: Collection[str] = ()) -> Columns:

@@ -20,7 +20,8 @@ from pyspark.sql.types import StructType
 from headrace.changelog import CHANGE, CHANGELOG, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.changelog import POSITION as CHANGE_POSITION
 from headrace.connectors.base.decoding import POSITION, Decoded
-from headrace.connectors.base.source import Gate, Planned, add_frame_source, source_name
+from headrace.connectors.base.enumerator import Planned
+from headrace.connectors.base.source import Gate, add_frame_source, source_name
 from headrace.connectors.delta.table import DeltaLog, table_place, without_metadata
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.tracker import WHOLE

@@ -14,8 +14,8 @@ import polars as pl
 from pyarrow import fs, ipc
 
 from headrace.checkpoint.storage import Storage
+from headrace.connectors.base.enumerator import SOURCES, Planned, divided
 from headrace.connectors.base.sink import Unreachable
-from headrace.connectors.base.source import SOURCES, Planned, divided
 from headrace.event_time.tracker import WHOLE
 from headrace.storage import local_path
 

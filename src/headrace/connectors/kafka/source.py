@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import polars as pl
 
+from headrace.connectors.base.enumerator import Planned, divided
 from headrace.connectors.base.messages import KEY, Format, check_message_schema, message_decoder
 from headrace.connectors.base.sink import Unreachable
-from headrace.connectors.base.source import (
-    ROW_POSITION,
-    Gate,
-    Planned,
-    add_source,
-    declared_columns,
-    divided,
-    source_name,
-)
+from headrace.connectors.base.source import ROW_POSITION, Gate, add_source, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import debezium_messages
 from headrace.connectors.kafka.positions import Positions, Start, Subscription, Topics, capped, slices, start_text

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.storage import Storage
-from headrace.connectors.base.source import Gate, Planned, RowsReader, add_frame_source
+from headrace.connectors.base.enumerator import Planned
+from headrace.connectors.base.source import Gate, RowsReader, add_frame_source
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.schemas import polars_schema
 from headrace.stability import stable

@@ -10,12 +10,10 @@ from typing import Any, cast
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.connectors.base.decoding import POSITION, Decoded
-from headrace.connectors.base.source import SPLIT_LEAF, SPLIT_TASKS, Gate, divided
+from headrace.connectors.base.source import SPLIT_LEAF, SPLIT_TASKS, Gate
 from headrace.event_time.record import BatchRecord
 from headrace.schemas import MOMENT
 from headrace.wheel.side_rows import read_rows
@@ -91,13 +89,3 @@ def test_a_row_may_say_where_it_came_from() -> None:
     task, _ = reading({"rows": [[10]]})
     [rows] = Gate("rows", Numbers(), None, adds_position=True).read_splits(tasks_of(0), task)
     assert rows.rows() == [(10, "part 10:0"), (11, "part 10:1")]
-
-
-@given(st.lists(st.integers(0, 1000), max_size=30), st.integers(1, 8))
-def test_every_piece_goes_to_one_task_in_order_and_no_task_gets_more_than_its_share_and_a_piece(
-    weights: list[int], tasks: int
-) -> None:
-    runs = divided(weights, tasks)
-    assert len(runs) == tasks
-    assert [index for run in runs for index in range(*run.indices(len(weights)))] == list(range(len(weights)))
-    assert all(sum(weights[run]) <= sum(weights) / tasks + max(weights, default=0) for run in runs)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from headrace.connectors.base.decoding import POSITION
-from headrace.connectors.base.source import Planned
+from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.delta.source import DeltaEnumerator, DeltaReader, Start, not_append_only
 from headrace.connectors.delta.table import DeltaLog
 from headrace.errors import HeadraceError

@@ -15,9 +15,9 @@ from pyarrow import fs
 from headrace.checkpoint.outages import outages
 from headrace.checkpoint.storage import LocalStorage, MemoryStorage, Storage
 from headrace.connectors.base.decoding import Columns
+from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.sink import Unreachable
-from headrace.connectors.base.source import Planned
 from headrace.connectors.files import listing
 from headrace.connectors.files.listing import FileEnumerator, list_files
 from headrace.connectors.files.source import CHANGED, FileReader

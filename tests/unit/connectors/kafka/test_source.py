@@ -10,8 +10,8 @@ import pytest
 
 from headrace.checkpoint.outages import outages
 from headrace.checkpoint.storage import LocalStorage
+from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.base.sink import Unreachable
-from headrace.connectors.base.source import Planned
 from headrace.connectors.kafka import source as kafka_source
 from headrace.connectors.kafka.positions import OnLost, Positions, Subscription
 from headrace.connectors.kafka.source import KafkaEnumerator

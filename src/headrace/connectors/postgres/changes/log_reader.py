@@ -14,7 +14,7 @@ from headrace.changelog import CHANGE, COMMITTED_AT, DATABASE_CHANGELOG, POSITIO
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.decoding import POSITION as ROW
 from headrace.connectors.base.decoding import Columns, Decoded, as_json
-from headrace.connectors.base.source import Planned, divided
+from headrace.connectors.base.enumerator import Planned, divided
 from headrace.connectors.postgres.changes.catalogue import SCHEMA_CHANGED, START_OVER, SourceColumn
 from headrace.connectors.postgres.changes.change_log import HEAD, KIND, PLACE, UNSENT, ChangeLog, LogEntry, LogFile
 from headrace.connectors.postgres.changes.landing import open_log, read_failure

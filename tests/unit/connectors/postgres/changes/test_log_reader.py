@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from headrace.changelog import OnTruncate
-from headrace.connectors.base.source import Planned
+from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import FAILED, LandingMetadata, write_failure
