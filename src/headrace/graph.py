@@ -166,6 +166,8 @@ class Graph:
     sources: dict[str, SourceNode] = field(default_factory=dict)
     steps: dict[str, StepNode] = field(default_factory=dict)
     flows: dict[str, FlowNode] = field(default_factory=dict)
+    main_outputs: dict[str, DataFrame] = field(default_factory=dict)
+    """The main output of each step with state, by its name."""
     _origins: dict[int, tuple[DataFrame, Origin]] = field(default_factory=dict)
     _functions: dict[int, tuple[DataFrame, Origin]] = field(default_factory=dict)
     """The frame that each Python function of ours in a plan gives, by its id there."""

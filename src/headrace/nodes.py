@@ -105,6 +105,11 @@ class StepDefinition(ABC):
         return False
 
     @property
+    def keeps_key(self) -> bool:
+        """Whether a result has the key columns of the rows that it is made of, with their values."""
+        return False
+
+    @property
     def spread(self) -> int | None:
         """Over how many tasks the rows of one key are divided; None where they cannot be."""
         return None

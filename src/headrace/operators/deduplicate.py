@@ -120,6 +120,10 @@ class Deduplicate(Step):
 
     within: int
 
+    @property
+    def keeps_key(self) -> bool:
+        return True
+
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         lateness = self._chosen_lateness()
         return DeduplicateOperator(self.name, Rows(self.name, self.key, time, dict(schema)), self.within, lateness)

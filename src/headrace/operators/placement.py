@@ -103,7 +103,7 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
     schemas = ((polars_schema(frame.schema), time.name) for frame, time in zip(frames, times, strict=True))
     operator: AnyOperator = step.bind(*chain.from_iterable(schemas))
     parts = _packed(step.name, wholes, operator, graph)
-    blobs = by_slot(reduce(lambda left, right: left.union(right), (part.frame for part in parts)))
+    blobs = shuffled([part.frame for part in parts])
     results = partial(turned, operator=operator)
     label = f"headrace.state.{step.name}"
     node = NodeId("step", step.name)
@@ -116,6 +116,7 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
     )
     columns, state, identity = tuple(placed.columns), operator.state_schema, operator.identity
     graph.add_step(StepNode(step, before, columns, operator.side_schemas, state, identity, parts))
+    graph.main_outputs[step.name] = placed
     side = {name: SideOutput(step.name, name, placed) for name in operator.side_schemas if name != "late"}
     return StepOutputs(placed, SideOutput(step.name, "late", placed), side)
 
@@ -132,6 +133,11 @@ def _packed(
         PackedOrigin(whole, tuple(given), pack_origin(whole, given, graph, name=f"headrace.step.{step}"))
         for whole, given in inputs.values()
     )
+
+
+def shuffled(packed: Sequence[DataFrame]) -> DataFrame:
+    """The blobs of all inputs of a step, in the tasks of their slots."""
+    return by_slot(reduce(lambda left, right: left.union(right), packed))
 
 
 def pack_origin(origin: Origin, inputs: Sequence[Input], graph: Graph, *, name: str) -> DataFrame:

@@ -11,6 +11,7 @@ from headrace.connectors.base.source import SPLIT_LEAF, SPLIT_TASKS
 from headrace.event_time.record import BatchRecord
 from headrace.graph import FlowNode, Graph
 from headrace.plans import Plan, scala_map, scala_object
+from headrace.runtime.chains import chains
 from headrace.runtime.shared_rows import SharedRows, shared_rows
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class FlowPlan:
         packed = [
             (Plan.of(old).java, self._chosen(Plan.of(old), rows, step)) for rows in shared for old, step in rows.packed
         ]
+        packed += [(Plan.of(old).java, self._rows(Plan.of(old).java, new)) for old, new in chains(graph, node)]
         self._shared = [self._prepared(rows.frame, packed) for rows in shared]
         self._mains = {main.name: self._prepared(main.frame, packed) for main in node.mains}
         whole = [*self._shared, *self._mains.values()]

@@ -149,8 +149,10 @@ class InlineEngine:
 
     def _step(self, operator: AnyOperator, frames: Frames, second: Frames, task: Any) -> Frames:
         blobs: defaultdict[int, list[Blob]] = defaultdict(list)
+        due = task(0).record.wake.get(operator.name, ())
         for blob in self._packed(operator, frames, second, task):
-            blobs[blob.slot].append(blob)
+            if blob.blob or blob.slot in due:
+                blobs[blob.slot].append(blob)
         outputs: Frames = {0: []}
         for slot, given in sorted(blobs.items()):
             self._random.shuffle(given)

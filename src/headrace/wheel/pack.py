@@ -96,7 +96,7 @@ class Input:
 
 
 def pack(frames: Iterable[pl.DataFrame], inputs: Sequence[Input], task: Task) -> Iterator[Blob]:
-    """Hand a task's rows on to every input by slot; the first task also wakes slots in which something is due."""
+    """Hand a task's rows on to every input by slot; the first task also tells each slot's task which slots it has."""
     packings = [(each.condition, each.packing(task)) for each in inputs]
     for rows in frames:
         for condition, packing in packings:
@@ -104,9 +104,9 @@ def pack(frames: Iterable[pl.DataFrame], inputs: Sequence[Input], task: Task) ->
     for _, packing in packings:
         yield from packing.finish()
     if task.partition == 0:
-        # Spark leaves out an input that brings nothing, so either may hold the first task; woken twice is no harm.
-        for name, step in {(each.operator.name, each.step) for each in inputs}:
-            for slot in task.record.wake.get(name, ()):
+        # Spark leaves out an input that brings nothing, so either may hold the first task; told twice is no harm.
+        for step in {each.step for each in inputs}:
+            for slot in range(task.record.slots):
                 yield Blob(slot, -1, 0, b"", step=step)
 
 

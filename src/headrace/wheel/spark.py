@@ -89,11 +89,27 @@ def by_slot(blobs: DataFrame, partitions: int | None = None) -> DataFrame:
 
 
 def turned(batches: Iterator[pa.RecordBatch], task: Task, operator: AnyOperator) -> Iterator[pl.DataFrame]:
-    """In a task: the results of the slots whose blobs these are."""
+    """In a task: the results of its slots."""
+    yield from _turned((Blob(**row) for batch in batches for row in batch.to_pylist()), task, operator)
+
+
+def chained(
+    batches: Iterator[pa.RecordBatch], task: Task, *, before: Read, operator: AnyOperator
+) -> Iterator[pl.DataFrame]:
+    """In a task: the results of its slots, of rows that the step before it gives in this very task."""
+    given = list(batches)
+    own = {slot for batch in given for slot in batch.column("slot").to_pylist()}
+    blobs = [blob for blob in pack(before(iter(given), task), [Input(operator)], task) if blob.blob]
+    assert own.issuperset(blob.slot for blob in blobs), "rows have left the slots of their key"
+    yield from _turned([*(Blob(slot, -1, 0, b"") for slot in own), *blobs], task, operator)
+
+
+def _turned(blobs: Iterable[Blob], task: Task, operator: AnyOperator) -> Iterator[pl.DataFrame]:
+    """Turn the slots that rows come to, and of those that the task has the ones in which something is due."""
+    due = frozenset(task.record.wake.get(operator.name, ()))
     slots: dict[int, list[Blob]] = {}
-    for batch in batches:
-        for row in batch.to_pylist():
-            blob = Blob(**row)
+    for blob in blobs:
+        if blob.blob or blob.slot in due:
             slots.setdefault(blob.slot, []).append(blob)
     for slot in sorted(slots):
         yield from turn(operator, task, slot, slots[slot])

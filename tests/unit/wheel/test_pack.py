@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,15 @@ class Here:
 OPEN = TimeBounds(BEGINNING, BEGINNING)
 
 
+def carried(frames: Iterable[pl.DataFrame], inputs: Sequence[Input], task: Task) -> list[Blob]:
+    """The blobs with rows."""
+    return [blob for blob in pack(frames, inputs, task) if blob.blob]
+
+
 def test_every_blob_holds_the_partials_of_one_slot(tmp_path: Path) -> None:
     given = rows(*((f"k{number % 50}", 1.0, number) for number in range(500)))
     task = Here(tmp_path, OPEN).task(partition=5)
-    blobs = list(pack([given], [Input(operator())], task))
+    blobs = list(carried([given], [Input(operator())], task))
     assert sorted(blob.slot for blob in blobs) == list(range(SLOTS))
     for blob in blobs:
         partials = decode([blob.blob])
@@ -70,27 +76,28 @@ def test_every_blob_holds_the_partials_of_one_slot(tmp_path: Path) -> None:
 
 def test_frames_of_one_task_are_combined_before_they_travel(tmp_path: Path) -> None:
     frames = [rows(("a", 1.0, 1)), rows(), rows(("a", 2.0, 2)), rows(("a", 4.0, 3))]
-    (blob,) = pack(frames, [Input(operator())], Here(tmp_path, OPEN).task())
+    (blob,) = carried(frames, [Input(operator())], Here(tmp_path, OPEN).task())
     assert decode([blob.blob]).select("n.count", "total.sum").rows() == [(3, 7.0)]
 
 
 def test_too_many_pending_rows_leave_in_several_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PENDING_ROWS", 2)
     frames = [rows(("a", float(number), 10 * number)) for number in range(7)]
-    blobs = list(pack(frames, [Input(operator())], Here(tmp_path, OPEN).task()))
+    blobs = list(carried(frames, [Input(operator())], Here(tmp_path, OPEN).task()))
     assert [blob.sequence for blob in blobs] == [0, 1, 2]
     assert [decode([blob.blob]).height for blob in blobs] == [3, 3, 1]
 
 
-def test_only_the_first_task_wakes_slots_that_are_due(tmp_path: Path) -> None:
-    here = Here(tmp_path, OPEN, wake=(7, 4))
-    assert list(pack([], [Input(operator())], here.task(partition=0))) == [Blob(7, -1, 0, b""), Blob(4, -1, 0, b"")]
+def test_the_first_task_tells_which_slots_there_are(tmp_path: Path) -> None:
+    here = Here(tmp_path, OPEN)
+    told = [Blob(slot, -1, 0, b"") for slot in range(SLOTS)]
+    assert list(pack([], [Input(operator())], here.task(partition=0))) == told
     assert list(pack([], [Input(operator())], here.task(partition=1))) == []
 
 
 def test_late_rows_are_written_by_the_task_and_named_in_its_report(tmp_path: Path) -> None:
     here = Here(tmp_path, TimeBounds(20, 20))
-    blobs = list(pack([rows(("a", 1.0, 3), ("a", 2.0, 25)), rows(("b", 3.0, 9))], [Input(operator())], here.task(2)))
+    blobs = list(carried([rows(("a", 1.0, 3), ("a", 2.0, 25)), rows(("b", 3.0, 9))], [Input(operator())], here.task(2)))
     assert len(blobs) == 1
     (report,) = here.said.values()
     assert (report.in_, report.accepted, report.late) == (3, 1, 2)
@@ -103,7 +110,7 @@ def test_late_rows_are_written_by_the_task_and_named_in_its_report(tmp_path: Pat
 
 def test_dropped_rows_are_counted_and_not_written(tmp_path: Path) -> None:
     here = Here(tmp_path, TimeBounds(20, 20))
-    assert list(pack([rows(("a", 1.0, 3))], [Input(operator(hr.drop()))], here.task())) == []
+    assert list(carried([rows(("a", 1.0, 3))], [Input(operator(hr.drop()))], here.task())) == []
     (report,) = here.said.values()
     assert (report.in_, report.late, report.side) == (1, 1, {"late": (), "dead_letters": ()})
     assert list(tmp_path.iterdir()) == []
@@ -111,7 +118,7 @@ def test_dropped_rows_are_counted_and_not_written(tmp_path: Path) -> None:
 
 def test_a_task_without_rows_reports_too(tmp_path: Path) -> None:
     here = Here(tmp_path, OPEN)
-    assert list(pack([], [Input(operator())], here.task())) == []
+    assert list(carried([], [Input(operator())], here.task())) == []
     assert [report.in_ for report in here.said.values()] == [0]
 
 
@@ -126,9 +133,8 @@ def test_rows_of_a_broadcast_go_to_every_slot(tmp_path: Path) -> None:
     step = hr.process("tens", Counts, key="key", output="key STRING", rules=hr.rules(key="key")).late(hr.drop())
     operator = step.bind(SCHEMA, "at", SCHEMA, "at")
     assert isinstance(operator, Joined)
-    here = Here(tmp_path, OPEN, wake=(3,))
-    *blobs, wake = pack([rows(("a", 1.0, 1), ("b", 2.0, 2))], [Input(operator, second=True)], here.task())
-    assert wake == Blob(3, -1, 0, b"")
+    here = Here(tmp_path, OPEN)
+    blobs = list(carried([rows(("a", 1.0, 1), ("b", 2.0, 2))], [Input(operator, second=True)], here.task()))
     assert sorted(blob.slot for blob in blobs) == list(range(SLOTS))
     assert all(blob.second and decode([blob.blob]).height == 2 for blob in blobs)
     assert here.said["spend", 4, NodeId("step", "tens", "rules"), 0].accepted == 2
@@ -138,12 +144,11 @@ def test_rows_go_to_both_inputs_of_a_step_and_each_tells_of_its_own(tmp_path: Pa
     step = hr.interval_join("tens", on="key", between=("0 seconds", "1 second")).late(hr.side_output())
     operator = step.bind(SCHEMA, "at", SCHEMA, "at")
     assert isinstance(operator, Joined)
-    here = Here(tmp_path, TimeBounds(20, 20), wake=(3,))
+    here = Here(tmp_path, TimeBounds(20, 20))
     frames = [rows(("a", 1.0, 30), ("a", 2.0, 31), ("a", 5.0, 32)), rows(("a", 2.0, 4), ("a", 7.0, 33))]
     left, right = pl.col("x") < 3, pl.col("x").is_between(2, 5)
     inputs = [Input(operator, condition=left), Input(operator, second=True, condition=right)]
-    *blobs, wake = pack(frames, inputs, here.task(0))
-    assert wake == Blob(3, -1, 0, b"")
+    blobs = list(carried(frames, inputs, here.task()))
     held = {blob.second: decode([blob.blob])["x"].to_list() for blob in blobs}
     assert held == {False: [1.0, 2.0], True: [2.0, 5.0]}
     first, second = (here.said["spend", 4, NodeId("step", "tens", name), 0] for name in ("", "right"))
@@ -151,8 +156,8 @@ def test_rows_go_to_both_inputs_of_a_step_and_each_tells_of_its_own(tmp_path: Pa
     assert first.side["late"] != second.side["late_right"]
 
 
-def test_steps_that_are_packed_together_get_their_own_blobs_and_wakes_from_one_pass(tmp_path: Path) -> None:
-    here = Here(tmp_path, OPEN, wake=(3,))
+def test_steps_that_are_packed_together_get_their_own_blobs_from_one_pass(tmp_path: Path) -> None:
+    here = Here(tmp_path, OPEN)
     passes = iter([rows(("a", 1.0, 3))])
-    blobs = list(pack(passes, [Input(operator(), step=0), Input(operator(), step=1)], here.task(0)))
-    assert sorted((blob.step, blob.origin) for blob in blobs) == [(0, -1), (0, 0), (1, -1), (1, 0)]
+    blobs = list(carried(passes, [Input(operator(), step=0), Input(operator(), step=1)], here.task(0)))
+    assert sorted((blob.step, blob.origin) for blob in blobs) == [(0, 0), (1, 0)]

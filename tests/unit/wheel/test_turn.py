@@ -412,7 +412,7 @@ def test_blobs_are_taken_in_the_order_of_origin_and_sequence_whatever_order_they
     turns = Turns(tens("key"), tmp_path, bounds=TimeBounds(BEGINNING, END))
     blobs = []
     for origin, sequence, number in numbers:
-        (blob,) = pack([payments(("a", 0.0, number, 3))], [Input(tens("key"))], turns.task())
+        (blob, *_) = pack([payments(("a", 0.0, number, 3))], [Input(tens("key"))], turns.task())
         blobs.append(Blob(0, origin, sequence, blob.blob))
     totals = set()
     for order in itertools.permutations(blobs):

@@ -31,6 +31,10 @@ class WindowStep(Step):
     emission: Emission = ON_CLOSE
     accumulation: AccumulationMode = ACCUMULATING
 
+    @property
+    def keeps_key(self) -> bool:
+        return True
+
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
         """Name the results and give each an aggregate: SQL text as in ``spent="sum(amount)"``, or an ``hr`` value."""
         named = named_aggregates(self, unnamed, aggregates, TAKEN)

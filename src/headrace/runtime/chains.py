@@ -1,0 +1,53 @@
+"""Chains: a step with the key of the step before it runs in the same task, without a shuffle in between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.graph import FlowNode, Graph, Origin, StepNode
+from headrace.operators.placement import pack_origin, shuffled
+from headrace.wheel.spark import chained, mapped
+from headrace.wheel.task import current_task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def chains(graph: Graph, flow: FlowNode) -> list[tuple[DataFrame, DataFrame]]:
+    """The main outputs of steps that a chain changes, each with the frame that takes its place.
+
+    Where a flow has several outputs, they share the rows of steps instead.
+    """
+    nodes = [graph.steps[name] for name in graph.stateful(flow.steps)]
+    owners = {id(graph.origin_of(graph.main_outputs[node.step.name])): node for node in nodes}
+    changed: dict[int, Origin] = {}
+    replaced: list[tuple[DataFrame, DataFrame]] = []
+    for node in nodes if len(flow.mains) == 1 else ():
+        main, label = graph.main_outputs[node.step.name], f"headrace.state.{node.step.name}"
+        own = graph.origin_of(main)
+        parts = [replace(part, origin=changed.get(id(part.origin), part.origin)) for part in node.packed]
+        given = parts[0].origin
+        if _follows(node, owners.get(id(node.packed[0].origin))):
+            read = partial(chained, before=given.read, operator=parts[0].inputs[0].operator)
+            origin = replace(own, stream=given.stream, read=read, label=f"{given.label}{label}+")
+        elif any(id(part.origin) in changed for part in node.packed):
+            name = f"headrace.step.{node.step.name}"
+            packed = [pack_origin(part.origin, part.inputs, graph, name=name) for part in parts]
+            origin = replace(own, stream=shuffled(packed))
+        else:
+            continue
+        changed[id(own)] = origin
+        this_task = partial(current_task, graph.reports)
+        frame = mapped(origin.stream, origin.read, main.schema, this_task, name=origin.label.removesuffix("+"))
+        replaced.append((main, frame))
+    return replaced
+
+
+def _follows(node: StepNode, before: StepNode | None) -> bool:
+    """Whether a step gets its rows straight from another one that divides them by the same key."""
+    inputs = [each for part in node.packed for each in part.inputs]
+    if before is None or not before.step.keeps_key or len(inputs) != 1 or inputs[0].condition is not None:
+        return False
+    return bool(inputs[0].operator.key == before.packed[0].inputs[0].operator.key)
