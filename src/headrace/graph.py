@@ -186,6 +186,10 @@ class Graph:
         """The frame of a source or step that a function of ours gives."""
         return self._functions[function]
 
+    def is_node(self, plan: Plan) -> bool:
+        """Whether a node of a plan gives the rows of a source or step."""
+        return self.nodes_of_function(plan.function) is not None
+
     def origin_of(self, frame: DataFrame) -> Origin:
         """Where the rows of a frame come from: a node, if it is that node's very output; otherwise the frame itself."""
         if id(frame) not in self._origins:

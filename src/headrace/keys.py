@@ -9,8 +9,8 @@ from headrace.errors import DefinitionError
 Key = str | Sequence[str] | None
 
 
-def key_columns(key: Key, *, argument: str = "key") -> tuple[str, ...]:
-    """The columns of a key argument: one name, several, or none.
+def key_columns(key: Key, *, argument: str = "key", needed_by: str | None = None) -> tuple[str, ...]:
+    """The columns of a key argument: one name, several, or none unless a step needs one.
 
     >>> key_columns("account"), key_columns(None)
     (('account',), ())
@@ -20,6 +20,10 @@ def key_columns(key: Key, *, argument: str = "key") -> tuple[str, ...]:
         raise DefinitionError(
             "KEY_UNREADABLE",
             f"{argument}={key!r} names no columns. Write {argument}='account', or {argument}=['account', 'shop'].",
+        )
+    if needed_by is not None and not columns:
+        raise DefinitionError(
+            "KEY_MISSING", f"step {needed_by!r}: {argument}= names no column. Write {argument}='account'."
         )
     return tuple(columns)
 

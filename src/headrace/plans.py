@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_ID = re.compile(r"#\d+L?")
+_FIELDS = 5
+"""How many of a node's columns its text shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class Plan:
 
     @property
     def children(self) -> list[Plan]:
-        return [_plan(child) for child in _elements(self.java.children())]
+        return [_plan(child) for child in elements(self.java.children())]
 
     @property
     def nodes(self) -> Iterator[Plan]:
@@ -43,20 +48,39 @@ class Plan:
         return (node for node in self.nodes if not node.children)
 
     @property
+    def subqueries(self) -> list[Plan]:
+        """The plans inside its expressions, as of ``IN (SELECT ...)``."""
+        return [_plan(each) for each in elements(self.java.subqueries())]
+
+    @property
     def expressions(self) -> Iterator[Plan]:
         """What this node computes, each expression with all inside it."""
-        for expression in _elements(self.java.expressions()):
+        for expression in elements(self.java.expressions()):
             yield from _plan(expression).nodes
 
     @property
     def columns(self) -> list[tuple[int, str]]:
         """Id and name of each column; a column keeps its id as long as nothing computes it anew."""
-        return [(column.exprId().id(), column.name()) for column in _elements(self.java.output())]
+        return [(column.exprId().id(), column.name()) for column in elements(self.java.output())]
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the same rows give the same answer again, as Spark knows it."""
+        return bool(self.java.deterministic())
+
+    @property
+    def text(self) -> str:
+        """The node as Spark shows it, without ids."""
+        return _ID.sub("", str(self.java.simpleString(_FIELDS)))
 
     @property
     def function(self) -> int | None:
         """The id of its Python function, which copies of the node share; None if it is not a ``mapInArrow``."""
         return int(self.java.functionExpr().resultId().id()) if self.kind == "MapInArrow" else None
+
+    def is_copy(self, other: Plan) -> bool:
+        """Whether another node has the same Python function."""
+        return other.function is not None and other.function == self.function
 
     @property
     def condition(self) -> frozenset[int]:
@@ -66,16 +90,30 @@ class Plan:
     @property
     def projected(self) -> dict[int, frozenset[int]]:
         """The columns that each column of a ``Project`` is computed from."""
-        return {each.exprId().id(): _references(each) for each in _elements(self.java.projectList())}
+        return {each.exprId().id(): _references(each) for each in elements(self.java.projectList())}
 
 
 def _plan(java: Any) -> Plan:
     return Plan(java, str(java.getClass().getSimpleName()))
 
 
-def _elements(sequence: Any) -> Iterator[Any]:
+def elements(sequence: Any) -> Iterator[Any]:
+    """The elements of a sequence of Scala."""
     return (sequence.apply(number) for number in range(sequence.size()))
 
 
 def _references(expression: Any) -> frozenset[int]:
-    return frozenset(column.exprId().id() for column in _elements(expression.references().toSeq()))
+    return frozenset(column.exprId().id() for column in elements(expression.references().toSeq()))
+
+
+def scala_object(package: Any, name: str) -> Any:
+    """A singleton object of Scala, such as ``Nil``."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
+
+
+def scala_map(jvm: Any, pairs: Iterable[tuple[Any, Any]]) -> Any:
+    """A map of Scala; one is also a partial function."""
+    found = scala_object(jvm.scala.collection.immutable, "HashMap").empty()
+    for key, value in pairs:
+        found = found.updated(key, value)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,70 @@ def test_the_authors_own_code_changes_neither_time_nor_late_rows_nor_the_account
     days = [entry.steps["daily"] for entry in entries if entry.steps]
     assert (read, sum(n.in_ for n in hours), sum(n.late for n in hours)) == (6, 5, 1)
     assert (sum(n.in_ for n in days), sum(n.accepted for n in days)) == (3, 3)
+
+
+FIRST, SECOND = (round(datetime(2026, 3, day, 12, tzinfo=UTC).timestamp()) for day in (1, 2))
+"""The clock of the run that fails, and of the one that repeats its batch."""
+ASKED = {
+    "current_timestamp()": "2026-03-01 12:00:00",
+    "now()": "2026-03-01 12:00:00",
+    "localtimestamp()": "2026-03-01 12:00:00",
+    "current_date()": "2026-03-01",
+    "curdate()": "2026-03-01",
+    "unix_timestamp()": str(FIRST),
+    "(SELECT max(now()) FROM VALUES (1))": "2026-03-01 12:00:00",
+}
+"""What asks for the time, and what it gets."""
+COLUMNS = [f"CAST({text} AS STRING) AS asked{number}" for number, text in enumerate(ASKED)]
+
+
+class Repeated:
+    """A sink that keeps what every batch wrote each time, and may fail the first time that it gets rows."""
+
+    guarantee = "exactly_once"
+
+    def __init__(self, *, fails: bool) -> None:
+        self.fails = fails
+        self.batches: dict[int, list[list[tuple[object, ...]]]] = {}
+
+    def write(self, frame: DataFrame, batch: hr.BatchIdentity) -> hr.Written:
+        """Keep the rows, then fail or not."""
+        rows = [tuple(row) for row in frame.collect()]
+        self.batches.setdefault(batch.batch, []).append(rows)
+        if rows and self.fails:
+            self.fails = False
+            raise ConnectionError("the sink is away")
+        return hr.Written(len(rows), len(rows))
+
+
+@pytest.mark.spark
+def test_a_batch_that_runs_again_gets_the_same_time_before_and_after_a_step_and_in_a_side_output(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    landing = tmp_path / "in"
+    landing.mkdir()
+    drop_file(landing, "1.json", ("a", 1.0, "01T10:05"), ("a", 1.0, "01T11:30"))
+    drop_file(landing, "2.json", ("a", 2.0, "01T10:59"))
+    main, late = Repeated(fails=False), Repeated(fails=True)
+
+    @hr.pipeline
+    def asked(spark: SparkSession) -> None:
+        schema = "account STRING, amount DOUBLE, at TIMESTAMP"
+        rows = hr.read_files(spark, landing, format="json", schema=schema, files_per_batch=1)
+        hours = hourly.outputs(rows.transform(hr.event_time("at")).selectExpr("account", "amount", "at", *COLUMNS))
+        kept = hours.late.transform(lambda late: late.selectExpr("asked0 AS before", *COLUMNS))
+        hr.write("asked", (hours.main.selectExpr("account", *COLUMNS), main), (kept, late))
+
+    def run(clock: int) -> None:
+        running = asked.start(
+            checkpoint=tmp_path / "checkpoint", mode=hr.available_now(), spark=spark, clock=lambda: clock * 1_000_000
+        )
+        assert running.wait(120)
+
+    with pytest.raises(ConnectionError):
+        run(FIRST)
+    run(SECOND)
+    [again] = [number for number, written in late.batches.items() if len(written) > 1]
+    moments = tuple(ASKED.values())
+    assert main.batches[again] == [[("a", *moments)]] * 2
+    assert late.batches[again] == [[(moments[0], *moments)]] * 2

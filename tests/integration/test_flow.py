@@ -95,10 +95,7 @@ def test_a_flow_with_several_outputs_runs_its_plan_once_and_ends_with_a_drain(pl
     assert {len(entry.account.sinks) for entry in batches} >= {3, 5}
     with pytest.raises(hr.HeadraceError) as raised:
         pipeline.start(checkpoint=place.checkpoint, spark=spark)
-    assert str(raised.value) == (
-        f"[CHECKPOINT_DRAINED] flow 'spend': checkpoint '{place.checkpoint}/spend' was drained: all its windows were "
-        "closed at the end of time, so any further row would be late. Start with a new checkpoint."
-    )
+    assert raised.value.id == "CHECKPOINT_DRAINED"
 
 
 def test_a_copied_checkpoint_cannot_write_what_the_first_has_written(place: Any, spark: SparkSession) -> None:

@@ -6,9 +6,11 @@ from itertools import cycle
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from headrace.testing import crash, play
 from headrace.testing.inline import InlineEngine
+from headrace.testing.on_spark import SparkEngine
 from tests.models.every_step import BATCHES, NAMES, elements_of, step_of
 
 IN_TURN = (1, 2, 3, 8)
@@ -35,6 +37,33 @@ def test_restarts_with_1_2_3_and_8_slots_in_turn_change_nothing(name: str, monke
     assert set(starts) == set(IN_TURN)
     assert len(uninterrupted["main"]) > 10
     assert restarted.keys() == uninterrupted.keys()
+    for output, rows in uninterrupted.items():
+        assert _sorted(restarted[output]) == _sorted(rows), output
+
+
+@pytest.mark.spark
+@pytest.mark.full
+@pytest.mark.parametrize("name", NAMES)
+def test_restarts_with_another_number_of_tasks_on_spark_change_nothing(
+    name: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[int] = []
+    start = SparkEngine._start
+
+    def tasks_in_turn(engine: SparkEngine) -> None:
+        starts.append(next(numbers))
+        spark.conf.set("spark.sql.shuffle.partitions", starts[-1])
+        start(engine)
+
+    monkeypatch.setattr(SparkEngine, "_start", tasks_in_turn)
+    numbers, before = cycle(IN_TURN), spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        restarted = play(step_of(name), *elements_of(name, between=(crash(),)), engine="spark").outputs
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before or "2")
+    assert set(starts) == set(IN_TURN)
+    uninterrupted = play(step_of(name), *elements_of(name), engine="inline").outputs
+    assert len(uninterrupted["main"]) > 10
     for output, rows in uninterrupted.items():
         assert _sorted(restarted[output]) == _sorted(rows), output
 

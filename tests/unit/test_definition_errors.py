@@ -232,7 +232,7 @@ MISTAKES: list[tuple[Define, str]] = [
     ),
     (
         _no_aggregates,
-        "[AGGREGATES_MISSING] window 'hourly' computes nothing. Add .agg(...), as in .agg(rows='count(*)').",
+        "[AGGREGATES_MISSING] window 'hourly': it computes nothing. Add .agg(...), as in .agg(rows='count(*)').",
     ),
     (
         _empty_size,
@@ -262,8 +262,8 @@ MISTAKES: list[tuple[Define, str]] = [
     ),
     (
         _taken_result,
-        "[RESULT_NAME_TAKEN] window 'hourly': result 'window' has the name of a key or of a column of all windows "
-        "(window, pane, revision, change, session_id). Choose another name.",
+        "[RESULT_NAME_TAKEN] window 'hourly': result 'window' has the name of another column of results "
+        "(window, pane, revision, change, session_id, account). Choose another name.",
     ),
     (
         _reused_step,

@@ -10,18 +10,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-from headrace.connectors.debezium.server import Connect
-from headrace.connectors.kafka.server import Kafka
+from headrace.connectors.kafka.server import Connect, Kafka
 from headrace.connectors.postgres.server import Postgres
 from headrace.errors import HeadraceError
-from headrace.services.jars import jars
-from headrace.services.server import ANY, HOST, answers, java, program
+from headrace.services.jars import java_command
+from headrace.services.server import ANY, HOST, answers, program
 from headrace.services.service import HttpService, Service
 
 # An MQTT 3.1.1 greeting with a clean session and an empty client name, and how its acceptance begins.
 GREETING = bytes.fromhex("100c 0004 4d515454 04 02 003c 0000")
 ACCEPTED = bytes.fromhex("20020000")
-JAVA_OPTIONS = ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
 class Redis(Service):
@@ -98,12 +96,7 @@ class OpenSearch(HttpService):
         where = ("-basePath", str(self.data), "-confPath", str(self.folder / "config"))
         # Nodes are numbered from 1, and each adds its number to the port.
         node = ("-clusterName", "headrace", "-numOfNode", "1", "-baseHttpPort", str(self.port - 1))
-        runner = (
-            "-cp",
-            os.pathsep.join(map(str, jars("opensearch"))),
-            "org.codelibs.opensearch.runner.OpenSearchRunner",
-        )
-        return (java(), *JAVA_OPTIONS, *runner, *where, *node)
+        return (*java_command("opensearch"), "org.codelibs.opensearch.runner.OpenSearchRunner", *where, *node)
 
 
 _KINDS: tuple[type[Service], ...] = (Kafka, Postgres, Redis, Mosquitto, OpenSearch, Connect)

@@ -67,7 +67,7 @@ def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
         else:
             print(screen.doing, flush=True)
             first = _run(folder, screen, seconds, plain=True)
-            screen.print_news(last=True)
+            console.print(screen)
     account, adds_up = account_table(feed)
     console.print(account)
     verdict = "[green]Every row is accounted for.[/]" if adds_up else "[bold red]The account does not add up.[/]"

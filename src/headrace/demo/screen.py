@@ -84,7 +84,7 @@ class Feed:
 
 
 class Screen:
-    """Draws a feed, for Rich several times a second; or prints what is new, at most every two seconds."""
+    """Draws a feed, for Rich several times a second; or prints the newest batch, at most every two seconds."""
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
@@ -107,11 +107,11 @@ class Screen:
         sides.add_row(left, right)
         return Group(HEADING, sides, progress(self.feed))
 
-    def print_news(self, *, last: bool = False) -> None:
+    def print_news(self) -> None:
         newest = next(reversed(self.feed.batches), self._printed)
-        if newest != self._printed and (last or time.monotonic() >= self._next):
+        if newest != self._printed and time.monotonic() >= self._next:
             self._printed, self._next = newest, time.monotonic() + EVERY_SECONDS
-            print("\n  ".join([progress(self.feed).plain.strip(), *_examples(self.feed)]), flush=True)
+            print(progress(self.feed).plain.strip(), flush=True)
 
 
 def _panel(title: str, color: str, columns: Sequence[Column], rows: Iterable[Iterable[RenderableType]]) -> Panel:
@@ -127,7 +127,13 @@ def windows_panel(feed: Feed) -> Panel:
     """The windows that closed last."""
     numbers = [Column(name, justify="right") for name in ("payments", "spent", "largest")]
     rows = (
-        (row["shop"], minute(row), str(row["payments"]), f"{row['spent']:,.2f}", f"{row['largest']:,.2f}")
+        (
+            row["shop"],
+            f"{row['window']['start']:%H:%M}-{row['window']['end']:%H:%M}",
+            str(row["payments"]),
+            f"{row['spent']:,.2f}",
+            f"{row['largest']:,.2f}",
+        )
         for row in reversed(feed.windows.latest)
     )
     columns = [Column("shop", style="cyan"), Column("minute"), *numbers]
@@ -139,7 +145,8 @@ def late_panel(feed: Feed) -> Panel:
     late_by = Column("late by", justify="right", style="yellow")
     columns = [Column("payment"), Column("shop", style="cyan"), Column("happened at"), late_by]
     newest = list(reversed(feed.late.latest))[:4]
-    rows = ((row["id"], row["shop"], f"{row['at']:%H:%M:%S}", lateness(row)) for row in newest)
+    lateness = (shown_length(row["late_by"] // _MICROSECOND) for row in newest)
+    rows = ((row["id"], row["shop"], f"{row['at']:%H:%M:%S}", late) for row, late in zip(newest, lateness, strict=True))
     return _panel(f"late rows kept aside: {feed.late.rows:,}", "yellow", columns, rows)
 
 
@@ -159,34 +166,6 @@ def progress(feed: Feed) -> Text:
     parts = (f"batch {newest.batch}", f"watermark {moment}", f"{feed.rows.read:,} rows read")
     speed = f"{newest.account.read:,} rows in {newest.seconds.batch:.1f} s"
     return Text(" " + "  ·  ".join((*parts, speed, f"{newest.state.rows} open windows")), style="bold")
-
-
-def minute(row: dict[str, Any]) -> str:
-    """A window as its beginning and end."""
-    return f"{row['window']['start']:%H:%M}-{row['window']['end']:%H:%M}"
-
-
-def lateness(row: dict[str, Any]) -> str:
-    """How far a late row was behind the watermark."""
-    return shown_length(row["late_by"] // _MICROSECOND)
-
-
-def _examples(feed: Feed) -> list[str]:
-    """How many rows each folder has, with the last one."""
-    lines = []
-    if feed.windows.latest:
-        row = feed.windows.latest[-1]
-        what = f"{row['shop']} {minute(row)}: {row['payments']} payments, spent {row['spent']:,.2f}"
-        lines.append(f"windows closed {feed.windows.rows:,}, the last: {what}")
-    if feed.late.latest:
-        row = feed.late.latest[-1]
-        what = f"{row['id']} of {row['at']:%H:%M:%S}, late by {lateness(row)}"
-        lines.append(f"late rows {feed.late.rows:,}, the last: {what}")
-    if feed.dead.latest:
-        row = feed.dead.latest[-1]
-        what = f"{row['reason']} {bytes(row['raw']).decode(errors='replace')[:60]}".replace("\n", " ")
-        lines.append(f"dead letters {feed.dead.rows:,}, the last: {what}")
-    return lines
 
 
 def account_table(feed: Feed) -> tuple[Table, bool]:

@@ -2,6 +2,6 @@
 
 from headrace.expressions.aggregates.aggregate import Aggregate
 from headrace.expressions.aggregates.parsing import parse_aggregate
-from headrace.expressions.rows import RowExpression, parse_condition, parse_row_expression
+from headrace.expressions.rows import RowExpression, parse_row_expression
 
-__all__ = ["Aggregate", "RowExpression", "parse_aggregate", "parse_condition", "parse_row_expression"]
+__all__ = ["Aggregate", "RowExpression", "parse_aggregate", "parse_row_expression"]

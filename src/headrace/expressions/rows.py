@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class RowExpression:
     """An expression over one row, parsed but not yet bound to a schema.
 
-    >>> large = parse_condition("amount > 100 AND shop IS NOT NULL")
+    >>> large = parse_row_expression("amount > 100 AND shop IS NOT NULL")
     >>> sorted(large.columns)
     ['amount', 'shop']
     """
@@ -55,8 +55,14 @@ class RowExpression:
         return self.operand(schema).value
 
     def truth(self, schema: Schema) -> pl.Expr:
-        """The Polars expression of a condition; NULL alone is one too."""
-        return self.to_polars(schema).cast(pl.Boolean)
+        """The Polars expression of a condition, which must be BOOLEAN; NULL alone is one too."""
+        operand = self.operand(schema)
+        if operand.dtype not in (pl.Boolean(), pl.Null()):
+            raise DefinitionError(
+                "CONDITION_TYPE",
+                f"'{self.text}' is {operand.dtype}, so not a condition. Write a comparison, as in 'amount > 0'.",
+            )
+        return operand.value.cast(pl.Boolean)
 
     def type(self, schema: Schema) -> pl.DataType:
         """The type of the result, found without reading a row.
@@ -75,24 +81,6 @@ def parse_row_expression(text: str) -> RowExpression:
 def row_expression(node: exp.Expr, text: str) -> RowExpression:
     """A part of a larger syntax tree as a row expression."""
     return RowExpression(text, ExpressionParser(text).expression(node))
-
-
-def parse_condition(text: str, schema: Schema | None = None) -> RowExpression:
-    """Parse a condition; with a schema its type is checked at once."""
-    condition = parse_row_expression(text)
-    if schema is not None:
-        check_condition(condition, schema)
-    return condition
-
-
-def check_condition(condition: RowExpression, schema: Schema) -> None:
-    """Refuse an expression that is not BOOLEAN."""
-    dtype = condition.type(schema)
-    if dtype not in (pl.Boolean(), pl.Null()):
-        raise DefinitionError(
-            "CONDITION_TYPE",
-            f"'{condition.text}' is {dtype}, so it cannot be a condition. Write a comparison, as in 'amount > 0'.",
-        )
 
 
 _COMPARISONS: Mapping[nodes.ComparisonOperator, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {

@@ -10,13 +10,12 @@ import numpy.typing as npt
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
-from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.key_hash import canonical
 from headrace.keys import key_argument, key_columns
 from headrace.operators.rows import KEY_NUMBER, TIME, RowByRow, Rows, in_key_order, with_key_numbers
-from headrace.operators.step import FINAL, LateRows, Step, check_key
+from headrace.operators.step import FINAL, LateRows, Step
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Combined, Due, Operator
 
@@ -123,12 +122,7 @@ class Deduplicate(Step):
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         lateness = self._chosen_lateness()
-        check_key(self.name, self.key, schema)
         return DeduplicateOperator(self.name, Rows(self.name, self.key, time, dict(schema)), self.within, lateness)
-
-    @property
-    def _identity(self) -> Mapping[str, object]:
-        return {"key": list(self.key), "within": self.within}
 
     @property
     def horizon(self) -> int:
@@ -153,10 +147,6 @@ def deduplicate(name: str, *, key: str | Sequence[str], within: Duration) -> Ded
     >>> deduplicate("once", key="payment_id", within="1 hour").late(drop())
     hr.deduplicate('once', key='payment_id', within='1 hour').late(hr.drop())
     """
-    columns = key_columns(key)
-    if not columns:
-        raise DefinitionError(
-            "KEY_MISSING",
-            f"step {name!r} has no key. Name the columns that make two rows the same, as in key='payment_id'.",
-        )
-    return Deduplicate(name=name, key=columns, within=positive_microseconds(within, argument="within"))
+    return Deduplicate(
+        name=name, key=key_columns(key, needed_by=name), within=positive_microseconds(within, argument="within")
+    )

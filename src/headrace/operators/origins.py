@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.expressions import parse_condition
+from headrace.expressions import parse_row_expression
 from headrace.graph import Origin, active_graph
 from headrace.schemas import polars_schema
 from headrace.stability import experimental
@@ -62,7 +62,7 @@ def split(frame: DataFrame, left: str, right: str) -> tuple[DataFrame, DataFrame
     """
     graph = active_graph()
     whole, schema = graph.origin_of(frame), polars_schema(frame.schema)
-    conditions = [parse_condition(text, schema).truth(schema) for text in (left, right)]
+    conditions = [parse_row_expression(text).truth(schema) for text in (left, right)]
     first, second = (
         graph.register_frame(frame.where(F.expr(text).cast("boolean")), part_of(whole, condition))
         for text, condition in zip((left, right), conditions, strict=True)

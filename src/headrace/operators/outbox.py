@@ -8,11 +8,10 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.changelog import CHANGE, INSERT, POSITION, check_changelog
-from headrace.errors import DefinitionError
+from headrace.changelog import CHANGE, INSERT, POSITION
 from headrace.event_time.record import TimeBounds
 from headrace.operators.rows import Rows
-from headrace.operators.step import LateRows, Step, check_key
+from headrace.operators.step import LateRows, Step
 from headrace.operators.tables.changelog_input import ChangelogInput, ChangelogOperator, TombstoneRetention
 from headrace.stability import experimental
 from headrace.wheel.operator import Applied, Combined, Operator
@@ -71,25 +70,20 @@ class Outbox(Step):
     payload: str
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
-        check_changelog(self.name, schema)
-        check_key(self.name, (self.message_key,), schema)
         if not isinstance(schema.get(self.payload), pl.String | pl.Binary):
             found = f"is {schema[self.payload]}" if self.payload in schema else "does not exist"
-            raise DefinitionError(
-                "PAYLOAD_TYPE",
-                f"step {self.name!r}: payload column {self.payload!r} {found}. Name one of text, json or bytea.",
-            )
+            message = f"payload column {self.payload!r} {found}. Name one of text, json or bytea."
+            raise self._wrong("PAYLOAD_TYPE", message)
         rows = Rows(self.name, (self.message_key,), time, dict(schema))
-        columns = {name: schema[name] for name in (self.message_key, self.payload, POSITION, time, CHANGE)}
+        needed = (self.message_key, self.payload, POSITION, time, CHANGE)
+        columns = {name: dtype for name, dtype in schema.items() if name in needed}
         return OutboxOperator(
             self.name, ChangelogInput(rows, rows.key, columns), TombstoneRetention(None), self.payload
         )
 
     @property
-    def _identity(self) -> Mapping[str, object]:
+    def _arguments(self) -> Mapping[str, object]:
         return {"key": self.message_key, "payload": self.payload}
-
-    _arguments = _identity
 
     @property
     def state_description(self) -> str:

@@ -26,6 +26,7 @@ from headrace.graph import (
 from headrace.nodes import NodeId, StepDefinition
 from headrace.operators.changelog_guard import check_events, check_not_a_changelog
 from headrace.operators.origins import whole_of
+from headrace.operators.unsupported_operations import UnsupportedOperations
 from headrace.schemas import polars_schema, spark_schema
 from headrace.wheel.operator import AnyOperator
 from headrace.wheel.pack import Input
@@ -79,6 +80,8 @@ def _time_of(frame: DataFrame, graph: Graph, *, step: str, changelog: bool) -> S
 def place(step: Step, *frames: DataFrame) -> StepOutputs:
     """Put a step behind one or two frames of the active pipeline."""
     graph = active_graph()
+    for frame in frames:
+        UnsupportedOperations(f"step {step.name!r}", graph.is_node).check(frame)
     times = [
         _time_of(frame, graph, step=step.name, changelog=number in step.changelogs)
         for number, frame in enumerate(frames)
@@ -180,6 +183,7 @@ def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
             f"step {step.name!r}: the frame does not come from a source of Headrace. Read it with hr.read_files, "
             "hr.read_kafka or another of hr.read_..., or hr.generate.",
         )
+    UnsupportedOperations(f"step {step.name!r}", graph.is_node).check(frame)
     times = [field for field in frame.schema.fields if TIME_TAG in (field.metadata or {})]
     operator: Stateless = step.bind(polars_schema(frame.schema), times[0].name if times else None)
     origin = graph.origin_of(frame)

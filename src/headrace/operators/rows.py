@@ -42,6 +42,7 @@ class Rows:
     """Columns of the input; the time is a timestamp or the window of an earlier step."""
 
     def __post_init__(self) -> None:
+        check_key(self.step, self.key, self.schema)
         taken = sorted(name for name in self.schema if name.startswith(RESERVED))
         if taken:
             raise DefinitionError(
@@ -99,6 +100,24 @@ class Rows:
         # At a drain the watermark is the end of time, to which there is no distance.
         watermark = pl.lit(bounds.fire if bounds.fire < END_OF_TIME else bounds.late, pl.Int64)
         return late.with_columns((watermark - self.row_time).cast(pl.Duration("us")).alias(LATE_BY))
+
+
+def check_key(name: str, key: tuple[str, ...], schema: Mapping[str, pl.DataType]) -> None:
+    """Key columns exist, once, and their values can be compared."""
+    for column in key:
+        if key.count(column) > 1:
+            raise DefinitionError("KEY_TWICE", f"step {name!r}: key column {column!r} is named twice. Name it once.")
+        if column not in schema:
+            raise DefinitionError(
+                "COLUMN_UNKNOWN",
+                f"step {name!r}: key column {column!r} does not exist. Existing columns: {', '.join(schema)}.",
+            )
+        if schema[column].is_nested():
+            raise DefinitionError(
+                "KEY_TYPE",
+                f"step {name!r}: key column {column!r} is {schema[column]}, which cannot be a key. "
+                "Use its fields or elements.",
+            )
 
 
 class RowByRow(Uncombined):

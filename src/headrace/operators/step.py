@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
-
-import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
@@ -103,6 +101,17 @@ class Step(StepDefinition):
         """The step in error messages."""
         return f"step {self.name!r}"
 
+    def _wrong(self, id: str, message: str) -> DefinitionError:
+        return DefinitionError(id, f"{self._label}: {message}")
+
+    def _check_free(self, what: str, names: Iterable[str], taken: Collection[str]) -> None:
+        """No key column and no result has the name of another column of the results."""
+        for name in names:
+            if name in taken:
+                others = ", ".join(taken)
+                message = f"{what} {name!r} has the name of another column of results ({others}). Choose another name."
+                raise self._wrong("RESULT_NAME_TAKEN", message)
+
     def _chosen_lateness(self) -> Lateness:
         if self.lateness is None:
             raise DefinitionError(
@@ -123,6 +132,11 @@ class Step(StepDefinition):
         """The named arguments as the user writes them; those that have their default are left out."""
 
     @property
+    def _identity(self) -> Mapping[str, object]:
+        """All arguments, where each of them shapes the state."""
+        return self._arguments
+
+    @property
     def _calls(self) -> tuple[str, ...]:
         """The code of the method calls behind the arguments."""
         return (self._late_call,)
@@ -134,21 +148,3 @@ class Step(StepDefinition):
     def __repr__(self) -> str:
         named = (f"{name}={value!r}" for name, value in self._arguments.items())
         return f"hr.{self.kind}({', '.join((repr(self.name), *self._positional, *named))}){''.join(self._calls)}"
-
-
-def check_key(name: str, key: tuple[str, ...], schema: Mapping[str, pl.DataType]) -> None:
-    """Key columns exist, once, and their values can be compared."""
-    for column in key:
-        if key.count(column) > 1:
-            raise DefinitionError("KEY_TWICE", f"step {name!r}: key column {column!r} is named twice. Name it once.")
-        if column not in schema:
-            raise DefinitionError(
-                "COLUMN_UNKNOWN",
-                f"step {name!r}: key column {column!r} does not exist. Existing columns: {', '.join(schema)}.",
-            )
-        if schema[column].is_nested():
-            raise DefinitionError(
-                "KEY_TYPE",
-                f"step {name!r}: key column {column!r} is {schema[column]}, which cannot be a key. "
-                "Use its fields or elements.",
-            )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.base.source import SPLIT_LEAF, SPLIT_TASKS
 from headrace.event_time.record import BatchRecord
 from headrace.graph import FlowNode, Graph
-from headrace.plans import Plan
+from headrace.plans import Plan, scala_map, scala_object
 from headrace.runtime.shared_rows import SharedRows, shared_rows
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ class FlowPlan:
         leaves = [leaf for plan in whole for leaf in plan.leaves]
         self._numbered = [leaf.java for leaf in leaves if _numbers_tasks(leaf, self._first)]
         self._placed = [(name, leaf.java) for leaf in leaves for name, own in ids.items() if leaf.columns == own]
-        expressions = (each for plan in whole for node in plan.nodes for each in node.expressions)
-        self._clocks = [each.java for each in expressions if each.kind in CLOCKS]
+        self._clocks = [clock for plan in whole for clock in _clocks(plan)]
 
     @contextmanager
     def of_batch(self, record: BatchRecord, frames: Mapping[str, DataFrame]) -> Iterator[dict[str, DataFrame]]:
@@ -55,7 +54,7 @@ class FlowPlan:
         leaves = [(leaf, self._rows(leaf, frames[name])) for name, leaf in self._placed if name in frames]
         if record.tasks != self._tasks:
             leaves += [(leaf, self._numbers(leaf, record.tasks)) for leaf in self._numbered]
-        moments = [(clock, self._moment(clock, record.clock)) for clock in self._clocks]
+        moments = self._moments(self._clocks, record)
         kept: list[DataFrame] = []
         try:
             for plan in self._shared:
@@ -65,16 +64,22 @@ class FlowPlan:
             for frame in reversed(kept):
                 frame.unpersist()
 
+    def at_clock(self, frame: DataFrame, record: BatchRecord) -> DataFrame:
+        """A frame that gets the batch's clock where it asks for the time."""
+        plan = Plan.of(frame)
+        moments = self._moments(_clocks(plan), record)
+        return self._frame(self._of_batch(plan, [], moments)) if moments else frame
+
     def _of_batch(self, plan: Plan, leaves: Replaced, moments: Replaced) -> Any:
-        java = plan.java.transformDown(self._partial(leaves)) if leaves else plan.java
-        return java.transformAllExpressions(self._partial(moments)) if moments else java
+        java = plan.java.transformDown(scala_map(self._jvm, leaves)) if leaves else plan.java
+        return java.transformAllExpressionsWithSubqueries(scala_map(self._jvm, moments)) if moments else java
 
     def _prepared(self, frame: DataFrame, packed: Replaced) -> Plan:
         """A frame's plan with what it shares, and with leaves of its own that hand every task its number."""
         given = Plan.of(frame)
-        shared = Plan(given.java.transformDown(self._partial(packed)), given.kind)
+        shared = Plan(given.java.transformDown(scala_map(self._jvm, packed)), given.kind)
         leaves = [leaf.java for leaf in shared.leaves if _numbers_tasks(leaf, SPLIT_LEAF)]
-        numbered = self._partial((leaf, self._numbers(leaf, self._tasks)) for leaf in leaves)
+        numbered = scala_map(self._jvm, ((leaf, self._numbers(leaf, self._tasks)) for leaf in leaves))
         return Plan(shared.java.transformDown(numbered), given.kind)
 
     def _chosen(self, packed: Plan, rows: SharedRows, step: int) -> Any:
@@ -86,8 +91,8 @@ class FlowPlan:
     def _frame(self, plan: Any) -> DataFrame:
         from pyspark.sql.classic.dataframe import DataFrame
 
-        dataset = _object(self._jvm.org.apache.spark.sql.classic, "Dataset").ofRows(self._session._jsparkSession, plan)
-        return DataFrame(dataset, self._session)
+        datasets = scala_object(self._jvm.org.apache.spark.sql.classic, "Dataset")
+        return DataFrame(datasets.ofRows(self._session._jsparkSession, plan), self._session)
 
     def _numbers(self, leaf: Any, tasks: int) -> Any:
         logical, some = self._jvm.org.apache.spark.sql.catalyst.plans.logical, self._jvm.scala.Some
@@ -96,7 +101,7 @@ class FlowPlan:
     def _rows(self, node: Any, frame: DataFrame) -> Any:
         """The rows of a frame under the columns of the node whose place they take."""
         catalyst, scala = self._jvm.org.apache.spark.sql.catalyst, self._jvm.scala
-        nothing, none = _object(scala.collection.immutable, "Nil"), _object(scala, "None")
+        nothing, none = scala_object(scala.collection.immutable, "Nil"), scala_object(scala, "None")
         given, wanted = frame._jdf.queryExecution().analyzed(), node.output()
         columns = nothing
         for place in reversed(range(wanted.size())):
@@ -107,23 +112,19 @@ class FlowPlan:
             columns = columns.prepended(alias)
         return catalyst.plans.logical.Project(columns, given)
 
-    def _moment(self, clock: Any, now: int) -> Any:
+    def _moments(self, clocks: Iterable[Any], record: BatchRecord) -> Replaced:
         zone = self._jvm.scala.Some(self._session.conf.get("spark.sql.session.timeZone"))
         expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        return expressions.CurrentBatchTimestamp(now // 1000, clock.dataType(), zone).toLiteral()
-
-    def _partial(self, pairs: Replaced) -> Any:
-        """A partial function of the JVM: a map is one."""
-        function = _object(self._jvm.scala.collection.immutable, "HashMap").empty()
-        for key, value in pairs:
-            function = function.updated(key, value)
-        return function
+        now = record.clock // 1000
+        return [(each, expressions.CurrentBatchTimestamp(now, each.dataType(), zone).toLiteral()) for each in clocks]
 
 
 def _numbers_tasks(leaf: Plan, first: int) -> bool:
     return bool(leaf.kind == "Range" and leaf.java.start() == first)
 
 
-def _object(package: Any, name: str) -> Any:
-    """A singleton object of Scala."""
-    return getattr(getattr(package, f"{name}$"), "MODULE$")
+def _clocks(plan: Plan) -> Iterator[Any]:
+    for node in plan.nodes:
+        yield from (each.java for each in node.expressions if each.kind in CLOCKS)
+        for subquery in node.subqueries:
+            yield from _clocks(subquery)

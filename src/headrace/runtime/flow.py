@@ -47,6 +47,10 @@ def _topology(graph: Graph, node: FlowNode) -> Topology:
     )
 
 
+class Cancelled(Exception):
+    """A batch was given up because the flow stops and a server does not answer."""
+
+
 class Flow:
     """The driver's side of one ``hr.write``."""
 
@@ -87,18 +91,14 @@ class Flow:
         self._tables = broadcast_tables(self._storage, [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
-        if self.planner.drained:
-            raise HeadraceError(
-                "CHECKPOINT_DRAINED",
-                f"flow {node.name!r}: checkpoint {str(self.folder)!r} was drained: all its windows were closed at the "
-                "end of time, so any further row would be late. Start with a new checkpoint.",
-            )
+        self.planner.check_not_drained()
         self._sweeper = Sweeper(self._storage, STATE, epoch=self.planner.epoch)
         last = history.newest(self.folder)
         self._throttle = Throttle(mode, node, graph, last=last)
         self._total = Account() if last is None else last.total
         self._reads = SourceReads(graph, node.sources, self._storage, self._stopping)
         self._plan = FlowPlan(graph, node, self._session, self._reads.placeholders)
+        self._steps = ", ".join(node.steps or node.sources)
         self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
 
     def _is_away(self, source: str) -> bool:
@@ -148,9 +148,10 @@ class Flow:
                     self._run_available()
                 case "bounded":
                     self._run_bounded()
+        except Cancelled:
+            pass  # the next start runs the batch again
         except BaseException as failure:
-            if not self._cancelled:
-                self.failure = failure
+            self.failure = failure
         finally:
             self._reads.close()
 
@@ -227,6 +228,8 @@ class Flow:
         try:
             self._run(record, began)
         except (Py4JJavaError, PySparkException) as error:
+            if self._cancelled:
+                raise Cancelled from error
             raise reported(error) or self._failed(record, error) from error
 
     def _failed(self, record: BatchRecord, error: BaseException) -> HeadraceError:
@@ -249,9 +252,9 @@ class Flow:
             splits=self._reads.splits(record),
         )
         context = self._session.sparkContext
-        context.setJobGroup(str(self.folder), f"{self.node.name}, batch {record.batch}")
+        context.setJobGroup(str(self.folder), f"{self.node.name}, batch {record.batch}: {self._steps}")
         context.setLocalProperty(PROPERTY, text)
-        outputs = BatchOutputs(self._outputs, record, self.planner.marks)
+        outputs = BatchOutputs(self._outputs, record, self.planner.marks, self._plan)
         with self._plan.of_batch(record, self._reads.frames(record)) as frames:
             outputs.write_main(frames)
         computed = time.monotonic()

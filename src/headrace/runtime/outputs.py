@@ -18,6 +18,7 @@ from headrace.event_time.record import BatchLog, BatchRecord, MarkedBatch
 from headrace.graph import FlowNode, Graph, SideOutput
 from headrace.plan.identity import FlowId
 from headrace.reports import BatchReports
+from headrace.runtime.batch_plan import FlowPlan
 from headrace.schemas import polars_schema
 from headrace.wheel.side_rows import DEAD_LETTER_SCHEMA, DEAD_LETTERS, side_frame
 
@@ -132,6 +133,7 @@ class BatchOutputs:
     record: BatchRecord
     expected: Mapping[str, Mapping[int, MarkedBatch]]
     """The last batch that each writer of each sink has marked."""
+    plan: FlowPlan
     written: dict[str, Written] = field(default_factory=dict)
     """What each sink has written, by output."""
     marked: dict[str, frozenset[int]] = field(default_factory=dict)
@@ -159,7 +161,7 @@ class BatchOutputs:
                 chosen = [(output, side) for output, side in sinked if (side.step, side.name) == (step, name)]
                 if files := reports.side_files(name, step=step):
                     for output, side in chosen or [self._unsinked(step, name)]:
-                        frame = flow.side_frame(side, list(files))
+                        frame = self.plan.at_clock(flow.side_frame(side, list(files)), self.record)
                         self._write_rows(output, frame, files, counted=side.function is None)
 
     def _unsinked(self, step: str, name: str) -> tuple[SinkedOutput, SideOutput]:

@@ -7,6 +7,7 @@ import signal
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 from headrace.checkpoint.lease import Renewal, take_lease
 from headrace.checkpoint.outages import clear_outages
 from headrace.checkpoint.storage import LocalStorage
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.time_keeper import Clock
 from headrace.graph import Graph, check_name, defining
 from headrace.observe import history
@@ -23,7 +24,6 @@ from headrace.observe.history import HistoryEntry
 from headrace.observe.hot_keys import hot_key_findings
 from headrace.plan.check import Finding, findings
 from headrace.plan.explain import explanation, mermaid
-from headrace.runtime.checkpoint import open_checkpoint
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import BOUNDED, Mode, micro_batch
 from headrace.runtime.session import check_speculation, session_findings, spark_session
@@ -36,6 +36,23 @@ if TYPE_CHECKING:
 
 Define = Callable[..., None]
 NO_TABLES: Mapping[str, DataFrame] = {}
+
+
+def open_checkpoint(path: str | os.PathLike[str]) -> Path:
+    """Create the folder and check that it is writable, before anything runs."""
+    folder = Path(path).absolute()
+    probe = folder / f".writable-{uuid.uuid4().hex}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as problem:
+        raise HeadraceError(
+            "CHECKPOINT_NOT_WRITABLE",
+            f"checkpoint {str(folder)!r} cannot be written ({problem.strerror}), so nothing would survive a restart. "
+            "Choose a folder this user may write to.",
+        ) from problem
+    return folder
 
 
 def system_clock() -> int:

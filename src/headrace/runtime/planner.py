@@ -109,13 +109,17 @@ class Planner:
         self.time.begin(record)
         return record
 
-    def _decide(self, reads: Reads, drain: bool) -> BatchRecord:
+    def check_not_drained(self) -> None:
+        """Refuse to go on behind the end of time."""
         if self.drained:
             raise HeadraceError(
                 "CHECKPOINT_DRAINED",
                 "the flow was drained: all its windows were closed at the end of time, so any further row would be "
                 "late. Start with a new checkpoint.",
             )
+
+    def _decide(self, reads: Reads, drain: bool) -> BatchRecord:
+        self.check_not_drained()
         decided = self.time.decide(self._log.next_batch, drain=drain)
         writing = self._writing
         rewritten = tuple(step for step, given in writing.definitions.items() if self._definitions[step] != given)

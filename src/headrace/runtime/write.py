@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.changelog import CHANGE
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.sink import AnySink, DriverSink, Sink, TaskSink, UserSink
 from headrace.errors import DefinitionError
 from headrace.graph import FlowNode, Graph, MainOutput, SideOutput, active_graph
+from headrace.operators.unsupported_operations import UnsupportedOperations
+from headrace.plans import Plan
 from headrace.stability import stable
+from headrace.wheel.side_rows import side_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,6 +52,7 @@ def write(name: str, *outputs: Any) -> None:
     _check(graph, node)
     _check_read_once(graph, node)
     _check_changes(graph, node)
+    _check_operations(graph, node)
     graph.add_flow(node)
 
 
@@ -99,6 +104,18 @@ def _check(graph: Graph, node: FlowNode) -> None:
                 f"flow {node.name!r} writes output {output.name!r} of step {output.step!r}, which drops late rows. "
                 "Choose .late(hr.side_output()).",
             )
+
+
+def _check_operations(graph: Graph, node: FlowNode) -> None:
+    """Refuse what the author's own PySpark cannot do with a stream, also in the functions of side outputs."""
+    reader = f"flow {node.name!r}"
+    for main in node.mains:
+        UnsupportedOperations(reader, graph.is_node).check(main.frame)
+    for side, _ in node.side_sinks:
+        if side.function is not None:
+            schema = graph.steps[side.step].side_outputs[side.name]
+            rows = side_frame(side.main.sparkSession, LocalStorage(graph.checkpoint), [], schema)
+            UnsupportedOperations(reader, Plan.of(rows).is_copy).check(side.function(rows))
 
 
 def _check_read_once(graph: Graph, node: FlowNode) -> None:

@@ -28,6 +28,7 @@ SETTINGS = """\
 <ivysettings><settings defaultResolver="mirror"/>
 <resolvers><ibiblio name="mirror" m2compatible="true" root={}/></resolvers></ivysettings>"""
 PATIENCE_SECONDS = 900
+JAVA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
 def fetch(coordinates: Sequence[str], into: Path, *, transitive: bool, work: Path) -> str:
@@ -123,6 +124,11 @@ def jars(name: str) -> list[Path]:
             if missing:
                 _fetch(name, missing, folder)
     return [_checked(folder / jar_path(coordinate), checksum) for coordinate, checksum in wanted.items()]
+
+
+def java_command(jar_set: str, *options: str) -> tuple[str, ...]:
+    """Java with a set of jars, quick to start and small: it is for development and tests, not for load."""
+    return (java(), *JAVA_OPTIONS, *options, "-cp", os.pathsep.join(map(str, jars(jar_set))))
 
 
 def jar_path(coordinate: str) -> Path:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import httpx
 
@@ -84,6 +85,13 @@ class Service(ABC):
     def secret_file(self) -> Path | None:
         """The file with its password, if it has one; only its owner may read it."""
         return None
+
+    def run_tool(self, what: str, *command: str, **as_user: Any) -> None:
+        """Run a program of the server to its end, in its folder."""
+        how = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "cwd": self.folder, **as_user}
+        outcome = subprocess.run(command, check=False, **how)
+        if outcome.returncode != 0:
+            raise HeadraceError("SERVICE_FAILED", f"{self.name} could not {what}: {outcome.stderr.strip()}")
 
     @property
     def ports(self) -> tuple[int, ...]:

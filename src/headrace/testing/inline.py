@@ -15,7 +15,7 @@ from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.source import Gate
 from headrace.event_time.record import BatchLog
 from headrace.event_time.time_keeper import TimeKeeper, Topology
-from headrace.expressions import parse_condition
+from headrace.expressions import parse_row_expression
 from headrace.nodes import NodeId
 from headrace.observe.account import account_of
 from headrace.operators.placement import check_chained
@@ -162,7 +162,7 @@ class InlineEngine:
         first = [Input(operator)]
         if split is not None and isinstance(operator, Joined):
             schema = _read(self._setting)[0]
-            left, right = (parse_condition(text, schema).truth(schema) for text in split)
+            left, right = (parse_row_expression(text).truth(schema) for text in split)
             first = [Input(operator, condition=left), Input(operator, second=True, condition=right)]
         for number, each in frames.items():
             yield from pack(each, first, task(number))

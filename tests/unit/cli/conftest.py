@@ -18,20 +18,28 @@ MINUTE = 60_000_000
 READ_AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def entry(batch: int, *, watermark: int, read: int, dead: int, late: int, out: int) -> dict[str, Any]:
-    """A line of history whose account adds up."""
+def account(read: int, dead: int, late: int, out: int) -> dict[str, Any]:
+    """An account that adds up."""
     handed_on = read - dead
+    return {
+        "sources": {"in": {"read": read, "handed_on": handed_on, "dead": dead}},
+        "steps": {"hourly": {"in": handed_on, "accepted": handed_on - late, "late": late}},
+        "sinks": {"main": {"out": out, "written": out, "already_marked": 0}},
+    }
+
+
+def entry(
+    batch: int, *, watermark: int, read: int, dead: int, late: int, out: int, total: tuple[int, int, int, int]
+) -> dict[str, Any]:
+    """A line of history whose account adds up."""
     return {
         "flow": "spend",
         "batch": batch,
         "clock": CLOCK + batch * MINUTE,
         "watermarks": {"in": watermark},
         "partitions": {"in": {"": watermark}},
-        "account": {
-            "sources": {"in": {"read": read, "handed_on": handed_on, "dead": dead}},
-            "steps": {"hourly": {"in": handed_on, "accepted": handed_on - late, "late": late}},
-            "sinks": {"main": {"out": out, "written": out, "already_marked": 0}},
-        },
+        "account": account(read, dead, late, out),
+        "total": account(*total),
         "seconds": {"compute": 0.5, "batch": 1.25},
         "state": {"rows": 4, "bytes": 2048},
     }
@@ -58,10 +66,10 @@ def put_letters(folder: Path, letters: list[dict[str, Any]], *, batch: int, comm
 def checkpoint(tmp_path: Path) -> Path:
     """The checkpoint folder."""
     entries = [
-        entry(0, watermark=BEGINNING, read=100, dead=2, late=0, out=0),
-        entry(1, watermark=CLOCK - 5 * MINUTE, read=50, dead=1, late=3, out=7),
-        entry(2, watermark=CLOCK - 5 * MINUTE, read=50, dead=0, late=1, out=4),
-        entry(2, watermark=CLOCK - 4 * MINUTE, read=60, dead=0, late=1, out=5),
+        entry(0, watermark=BEGINNING, read=100, dead=2, late=0, out=0, total=(100, 2, 0, 0)),
+        entry(1, watermark=CLOCK - 5 * MINUTE, read=50, dead=1, late=3, out=7, total=(150, 3, 3, 7)),
+        entry(2, watermark=CLOCK - 5 * MINUTE, read=50, dead=0, late=1, out=4, total=(200, 3, 4, 11)),
+        entry(2, watermark=CLOCK - 4 * MINUTE, read=60, dead=0, late=1, out=5, total=(210, 3, 4, 12)),
     ]
     flow = tmp_path / "spend"
     flow.mkdir()

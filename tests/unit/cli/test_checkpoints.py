@@ -1,4 +1,4 @@
-"""``headrace status`` and ``headrace dead-letters`` on a checkpoint made by hand."""
+"""``headrace status``, ``headrace log`` and ``headrace dead-letters`` on a checkpoint made by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 
 from typer.testing import CliRunner
 
+from headrace.checkpoint.storage import LocalStorage
 from headrace.cli import app
+from headrace.event_time.record import BatchLog, BatchOutcome, BatchRecord, SourceRead
+from tests.unit.cli.conftest import CLOCK
 
 RUNNER = CliRunner()
 
@@ -106,3 +109,32 @@ def test_an_unknown_flow_is_answered_with_those_that_exist(checkpoint: Path) -> 
     result = RUNNER.invoke(app, ["dead-letters", "list", str(checkpoint), "--flow", "sales"])
     assert result.exit_code == 1
     assert "Existing flows: spend." in result.stderr
+
+
+def _logged(checkpoint: Path) -> None:
+    log = BatchLog(LocalStorage(checkpoint / "spend"))
+    log.take_over()
+    log.write_outcome(BatchOutcome(-1, positions={"in": {"t/0": 3}}))
+    log.write_record(
+        BatchRecord(0, CLOCK, {"in": CLOCK}, {}, {}, False, reads={"in": SourceRead({"t/0": 3}, {"t/0": 9})})
+    )
+
+
+def test_the_log_says_what_batches_were_to_do_and_what_they_have_done(checkpoint: Path) -> None:
+    _logged(checkpoint)
+    result = RUNNER.invoke(app, ["log", str(checkpoint)], env={"COLUMNS": "140"})
+    assert result.exit_code == 0, result.output
+    for shown in ("takeover", "outcome", "record", '{"t/0": 3} to {"t/0": 9}', "in at 2026-01-01 12:00:00", "0 rows"):
+        assert shown in result.stdout
+
+
+def test_the_log_for_machines_is_every_entry_as_it_stands(checkpoint: Path) -> None:
+    _logged(checkpoint)
+    result = RUNNER.invoke(app, ["log", str(checkpoint), "--flow", "spend", "--json"])
+    entries = json.loads(result.stdout)
+    assert [(entry["flow"], entry["number"], entry["kind"]) for entry in entries] == [
+        ("spend", 1, "takeover"),
+        ("spend", 2, "outcome"),
+        ("spend", 3, "record"),
+    ]
+    assert entries[2]["body"]["reads"]["in"]["until"] == {"t/0": 9}

@@ -188,7 +188,7 @@ def test_the_step_behind_one_that_holds_rows_back_is_as_far_behind() -> None:
     assert bounds(planner.plan()) == {"joined": (40, 40, 20), "hourly": (15, 35, 15)}
     planner.conclude(planner.plan(), both_read(40, 40))
     drained = planner.plan(drain=True)
-    assert bounds(drained) == {"joined": (END, END, 40), "hourly": (35, END, 35)}
+    assert bounds(drained) == {"joined": (40, END, 40), "hourly": (35, END, 35)}
 
 
 def test_the_highest_time_of_all_tasks_counts() -> None:
@@ -251,7 +251,7 @@ def test_a_drain_is_the_end_of_time_and_only_done_when_its_batch_is() -> None:
     planner.conclude(planner.plan(), merged(read(10), holds("hourly", 3, 10**15), holds("daily", 4, None)))
     record = planner.plan(drain=True)
     assert record.watermarks == {"payments": END}
-    assert bounds(record) == {"hourly": (END, END, BEGINNING), "daily": (BEGINNING, END, BEGINNING)}
+    assert bounds(record) == {"hourly": (10, END, BEGINNING), "daily": (BEGINNING, END, BEGINNING)}
     assert record.wake == {"hourly": (3,), "daily": ()}
     assert not planner.drained
     planner.conclude(record, BatchReports())

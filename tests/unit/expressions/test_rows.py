@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from headrace.errors import DefinitionError
-from headrace.expressions import parse_condition, parse_row_expression
+from headrace.expressions import parse_row_expression
 from headrace.expressions.nodes import Expression, StepValue, walk
 
 SCHEMA: dict[str, pl.DataType] = {
@@ -45,7 +45,7 @@ def test_expressions_of_one_text_are_equal() -> None:
 
 def test_conditions_follow_three_valued_logic() -> None:
     frame = pl.DataFrame({"amount": [None, 1.0, 3.0], "account": ["a", None, None]})
-    condition = parse_condition("amount > 2 OR account = 'a'")
+    condition = parse_row_expression("amount > 2 OR account = 'a'")
     assert frame.select(condition.to_polars(frame.schema)).to_series().to_list() == [True, None, True]
 
 
@@ -169,10 +169,10 @@ def test_an_unknown_field_is_answered_with_the_existing_ones() -> None:
         parse_row_expression("amount.x").type(SCHEMA)
 
 
-def test_a_condition_checked_against_a_schema_must_be_boolean() -> None:
-    assert parse_condition("amount > 1", SCHEMA).columns == {"amount"}
+def test_a_condition_must_be_boolean() -> None:
+    assert parse_row_expression("amount > 1").columns == {"amount"}
     with pytest.raises(DefinitionError, match=r"\[CONDITION_TYPE\] 'amount' is Float64"):
-        parse_condition("amount", SCHEMA)
+        parse_row_expression("amount").truth(SCHEMA)
 
 
 def test_times_are_compared_as_instants_whatever_zone_labels_them() -> None:

@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.errors import HeadraceError
-from headrace.runtime.checkpoint import open_checkpoint
-from headrace.runtime.pipeline import Pipeline
+from headrace.runtime.pipeline import Pipeline, open_checkpoint
 from headrace.runtime.session import BATCH_SETTINGS, DOMAIN_SOCKETS, batch_session, connector_settings
 
 

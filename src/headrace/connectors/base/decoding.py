@@ -63,6 +63,12 @@ class Decoded:
     lost: int = 0
     """Rows before this chunk that the source no longer has."""
 
+    @classmethod
+    def of_letter(cls, types: Mapping[str, pl.DataType], reason: str, detail: str, *, position: int = 0) -> Decoded:
+        """A dead letter that concerns no single row, and no row."""
+        row = {"position": position, "reason": reason, "detail": detail, "raw": b""}
+        return cls(pl.DataFrame(schema={**types, POSITION: pl.Int64()}), pl.DataFrame(row, schema=DEAD_SCHEMA))
+
     def raw(self, rows: pl.DataFrame) -> pl.Series:
         """The bytes that some of the good rows came from: their lines, or JSON where the source holds no text."""
         if self.lines is not None:
@@ -83,13 +89,7 @@ class Decoder:
                 yield from self.chunks(stream, path.rstrip("/").rpartition("/")[2])
         except (OSError, ValueError, pa.ArrowException) as error:
             first_line = next(iter(str(error).strip().splitlines()), "unknown error")
-            yield self.unreadable("FILE_UNREADABLE", first_line)
-
-    def unreadable(self, reason: str, detail: str) -> Decoded:
-        """No row, and a dead letter for a file."""
-        row = {"position": 0, "reason": reason, "detail": detail, "raw": b""}
-        nothing = pl.DataFrame(schema={**self.columns.types, POSITION: pl.Int64()})
-        return Decoded(nothing, pl.DataFrame(row, schema=DEAD_SCHEMA))
+            yield Decoded.of_letter(self.columns.types, "FILE_UNREADABLE", first_line)
 
     def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
         """The chunks of an open file of this name."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
 
+from headrace.checkpoint.lease import Lease
 from headrace.checkpoint.outages import OutageMarker
 from headrace.checkpoint.storage import Storage
 from headrace.connectors.base.sink import BatchIdentity, Delivered, TaskSink, Unreachable, WriterBatch, Written
@@ -26,13 +27,6 @@ _COUNTS = ("out", "rows", "superseded", "already_marked", "refused")
 _RESULT = pa.schema([("writer", pa.int32()), *((name, pa.int64()) for name in _COUNTS), ("letters", pa.string())])
 
 
-class HeldLease(Protocol):
-    """A lease that this driver holds."""
-
-    def check(self) -> None:
-        """Fail when another driver has taken over."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeliveryContext:
     """What the tasks of a batch need beside its identity."""
@@ -43,7 +37,7 @@ class DeliveryContext:
     clock: int
     storage: Storage
     """The flow's."""
-    lease: HeldLease
+    lease: Lease
 
 
 def deliver(frame: DataFrame, sink: TaskSink, batch: BatchIdentity, context: DeliveryContext) -> Written:

@@ -36,7 +36,6 @@ class Lines:
         return Lines(self.data, self.starts[indices], self.ends[indices], self.positions[indices])
 
     def with_spaces_for_breaks(self) -> Lines:
-        """The same lines without line breaks inside them."""
         characters = np.frombuffer(self.data, dtype=np.uint8).copy()
         breaks = np.flatnonzero(characters == _NEWLINE)
         inside = breaks < self.ends[np.searchsorted(self.starts, breaks, side="right") - 1]

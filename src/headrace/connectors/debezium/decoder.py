@@ -9,15 +9,8 @@ from typing import BinaryIO, ClassVar
 import polars as pl
 
 from headrace.changelog import DATABASE_CHANGELOG, sortable
-from headrace.connectors.base.conversion import settle
-from headrace.connectors.base.decoding import (
-    POSITION,
-    RAW_BYTES,
-    Columns,
-    Decoded,
-    Decoder,
-    with_plain_types,
-)
+from headrace.connectors.base.conversion import from_bytes, settle
+from headrace.connectors.base.decoding import POSITION, RAW_BYTES, Columns, Decoded, Decoder, with_plain_types
 from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, as_lines, read_lines
 from headrace.connectors.base.messages import Payloads
 from headrace.connectors.debezium.changes import DebeziumChanges
@@ -157,16 +150,9 @@ def _texts(payloads: Sequence[bytes | None], positions: Integers) -> tuple[pl.Se
     given = pl.Series(payloads, dtype=pl.Binary)
     where = pl.Series("position", positions, dtype=pl.Int64)
     too_long = (given.bin.size() > MAX_ROW_BYTES).fill_null(False)
-    problems = [_problems(where.filter(too_long), "TOO_LARGE", f"the message is longer than {MAX_ROW_BYTES} bytes")]
-    try:
-        text = given.cast(pl.String)
-    except pl.exceptions.PolarsError:
-        replaced = (None if payload is None else payload.decode(errors="replace") for payload in payloads)
-        text = pl.Series(list(replaced), dtype=pl.String)
-        changed = ~text.cast(pl.Binary).eq_missing(given)
-        problems.append(_problems(where.filter(changed), "NOT_UTF8", "the message holds bytes that are not UTF-8"))
-    return text, pl.concat(problems)
-
-
-def _problems(positions: pl.Series, reason: str, detail: str) -> pl.DataFrame:
-    return positions.to_frame().with_columns(reason=pl.lit(reason), detail=pl.lit(detail))
+    text = from_bytes(given)
+    broken = text.is_null() & given.is_not_null()
+    large = {"reason": pl.lit("TOO_LARGE"), "detail": pl.lit(f"the message is longer than {MAX_ROW_BYTES} bytes")}
+    strange = {"reason": pl.lit("NOT_UTF8"), "detail": pl.lit("the message holds bytes that are not UTF-8")}
+    problems = ((too_long, large), (broken, strange))
+    return text, pl.concat(where.filter(rows).to_frame().with_columns(**verdict) for rows, verdict in problems)

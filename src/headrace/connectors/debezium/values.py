@@ -60,7 +60,6 @@ class ValueEncodings:
     """Whether values are MongoDB's extended JSON."""
 
     def read(self, text: pl.Series, declared: pl.DataType, path: str) -> pl.Series:
-        """The values in their declared type; null where the text does not fit."""
         if self.extended:
             text = _unwrapped(text)
         encoding = self.by_path.get(path, _UNKNOWN)

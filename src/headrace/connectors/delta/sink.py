@@ -97,7 +97,6 @@ class DeltaSink(DriverSink):
         return "upsert" if self.upsert_on else "append"
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
-        """Run the frame once and commit its rows with the batch's mark, unless the table has that already."""
         log = DeltaLog(frame.sparkSession, table_place(self.path))
         table = DeltaWriter(log, batch)
         if table.is_marked():

@@ -24,6 +24,7 @@ from headrace.connectors.base.source import Gate, Planned, add_frame_source, sou
 from headrace.connectors.delta.table import DeltaLog, table_place, without_metadata
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.tracker import WHOLE
+from headrace.plans import scala_map
 from headrace.schemas import polars_schema
 from headrace.stability import stable
 from headrace.wheel.task import Task
@@ -88,8 +89,9 @@ def read_delta(
         raise DefinitionError(
             "COLUMN_EXISTS", f"Delta table {location!r} has a column {taken[0]!r} of its own. Rename it."
         )
-    table = DeltaTable(log, changes, files_per_batch)
-    given = _shaped(table.empty(), changes).schema
+    table = DeltaStream(log, changes, files_per_batch)
+    rows = StructType.fromJson(json.loads(table.open(None).schema().json()))
+    given = _shaped(spark.createDataFrame([], rows), changes).schema
     struct = without_metadata(StructType([field for field in given.fields if field.name != _FILE]))
     gate = Gate(source_name(name, Path(location.rstrip("/")).name), DeltaReader(tuple(polars_schema(struct))), None)
     return add_frame_source(
@@ -104,7 +106,7 @@ def read_delta(
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaTable:
+class DeltaStream:
     """A table as Delta's own streaming source reads it."""
 
     log: DeltaLog
@@ -121,23 +123,16 @@ class DeltaTable:
             options["startingVersion"] = str(version)
         if self.files_per_batch is not None:
             options["maxFilesPerTrigger"] = str(self.files_per_batch)
-        given = getattr(getattr(jvm.scala.collection.immutable, "HashMap$"), "MODULE$").empty()
-        for name, value in options.items():
-            given = given.updated(name, value)
+        given = scala_map(jvm, options.items())
         source = jvm.org.apache.spark.sql.delta.sources.DeltaDataSource()
         context = spark._jsparkSession.sqlContext()
         return source.createSource(context, self.log.path, jvm.scala.Option.empty(), "delta", given)
-
-    def empty(self) -> DataFrame:
-        """A frame with the table's columns and no row."""
-        struct = StructType.fromJson(json.loads(self.open(None).schema().json()))
-        return self.log.spark.createDataFrame([], struct)
 
 
 class DeltaEnumerator:
     """Finds new rows by Delta's own offsets. A position is such an offset, or the version to begin with."""
 
-    def __init__(self, table: DeltaTable, start: Start) -> None:
+    def __init__(self, table: DeltaStream, start: Start) -> None:
         self._table = table
         self._start = start
         self._opened: Any = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 import uuid
 import zlib
@@ -25,6 +24,7 @@ from headrace.connectors.base.conversion import fitted
 from headrace.connectors.base.delivery import quoted
 from headrace.connectors.base.sink import BatchIdentity, forked
 from headrace.errors import HeadraceError
+from headrace.plans import elements
 from headrace.schemas import polars_schema
 from headrace.stability import stable
 from headrace.storage import local_path
@@ -32,8 +32,6 @@ from headrace.storage import local_path
 APPLICATION, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _TOKENS = 2**20
 _LAST, _CHANGES, _ORDER = "__last", "__changes", "__order"
-# A MERGE takes its mark from the session's settings, and the flows of a pipeline may share a session.
-_MERGING = threading.Lock()
 _KNOWN_BY = "io/delta/sql/DeltaSparkSessionExtension.class"
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
@@ -74,7 +72,7 @@ class DeltaLog:
         return StructType.fromJson(json.loads(self._snapshot().metadata().schemaString()))
 
     def partition_columns(self) -> tuple[str, ...]:
-        return tuple(_listed(self._snapshot().metadata().partitionColumns()))
+        return tuple(elements(self._snapshot().metadata().partitionColumns()))
 
     def setting(self, name: str) -> str | None:
         found = self._snapshot().metadata().configuration().get(name)
@@ -104,10 +102,6 @@ def table_place(path: str | os.PathLike[str]) -> str:
 def without_metadata(columns: StructType) -> StructType:
     """Columns without Headrace's metadata, which names the event time of the pipeline that wrote them."""
     return StructType([StructField(field.name, field.dataType, field.nullable) for field in columns.fields])
-
-
-def _listed(sequence: Any) -> list[Any]:
-    return [sequence.apply(place) for place in range(sequence.size())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +141,7 @@ class DeltaWriter:
         # Reading it makes Delta refuse this commit when another writer marks the batch at the same time.
         transaction.txnVersion(self.application)
         files = transaction.writeFiles(frame._jdf)
-        rows = sum(int(file.numLogicalRecords().get()) for file in _listed(files))
+        rows = sum(int(file.numLogicalRecords().get()) for file in elements(files))
         if rows:
             spark, some = self.log.jvm.org.apache.spark.sql, self.log.jvm.scala.Option.apply
             mark = self.application, self.version
@@ -188,11 +182,13 @@ class DeltaWriter:
         assigned = ", ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in names)
         same = " AND ".join(f"target.{quoted(name)} <=> source.{quoted(name)}" for name in key)
         gone = f"source.{quoted(CHANGE)} IN ('{DELETE}', '{UPDATE_BEFORE}')" if CHANGE in last.columns else "false"
-        spark = last.sparkSession
+        # A MERGE takes its mark from the settings of the session, which is the flow's own.
+        spark, mark = last.sparkSession, {APPLICATION: self.application, VERSION: str(self.version)}
         last.createTempView(view)
         try:
-            marked = _settings(spark, {APPLICATION: self.application, VERSION: str(self.version)})
-            with _MERGING, marked, self._unless_fenced():
+            for name, value in mark.items():
+                spark.conf.set(name, value)
+            with self._unless_fenced():
                 spark.sql(
                     f"MERGE INTO delta.{quoted(self.log.path)} AS target USING {view} AS source ON {same} "
                     f"WHEN MATCHED AND {gone} THEN DELETE "
@@ -202,6 +198,8 @@ class DeltaWriter:
                     f"VALUES ({', '.join(f'source.{quoted(name)}' for name in names)})"
                 )
         finally:
+            for name in mark:
+                spark.conf.unset(name)
             spark.catalog.dropTempView(view)
 
 
@@ -212,22 +210,6 @@ def _last_changes(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     ordered = frame.withColumn(_ORDER, F.monotonically_increasing_id()).groupBy(*(F.col(quoted(name)) for name in key))
     last = ordered.agg(F.max_by(columns, _ORDER).alias(_LAST), F.count("*").alias(_CHANGES))
     return last.select(f"{_LAST}.*", _CHANGES)
-
-
-@contextmanager
-def _settings(spark: SparkSession, chosen: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session for the length of the block."""
-    before = {name: spark.conf.get(name, None) for name in chosen}
-    for name, value in chosen.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, earlier in before.items():
-            if earlier is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, earlier)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -6,7 +6,6 @@ import io
 import os
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -27,20 +26,17 @@ SCHEMA = {PATH: pl.String(), SIZE: pl.Int64(), MODIFIED: pl.Int64()}
 """A file: its path, its bytes, and when it was modified in microseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class LandingFolder:
-    """A folder and those below it, local or remote. Files and folders that begin with ``_`` or ``.`` are hidden."""
+def list_files(place: str) -> pl.DataFrame:
+    """The files that are not empty in a folder and those below it, local or remote.
 
-    place: str
-
-    def files(self) -> pl.DataFrame:
-        """The files that are not empty; ``Unreachable`` when the folder cannot be listed."""
-        local = local_path(self.place)
-        try:
-            found = list(_local_files(local) if local is not None else _remote_files(self.place))
-        except OSError as problem:
-            raise Unreachable(str(problem)) from None
-        return pl.DataFrame(found, schema=SCHEMA, orient="row")
+    Files and folders that begin with ``_`` or ``.`` are hidden. ``Unreachable`` when the folder cannot be listed.
+    """
+    local = local_path(place)
+    try:
+        found = list(_local_files(local) if local is not None else _remote_files(place))
+    except OSError as problem:
+        raise Unreachable(str(problem)) from None
+    return pl.DataFrame(found, schema=SCHEMA, orient="row")
 
 
 def _local_files(folder: Path) -> Iterator[tuple[str, int, int]]:
@@ -106,7 +102,6 @@ class FileEnumerator:
 
     def __init__(self, source: str, storage: Storage, place: str, files_per_batch: int | None = None) -> None:
         self.place = place
-        self._folder = LandingFolder(place)
         self._storage = storage
         self._name = f"{SOURCES}/{source}"
         self._files_per_batch = files_per_batch or MOST_FILES
@@ -121,12 +116,12 @@ class FileEnumerator:
         return {"lists": []}
 
     def stop_at_newest(self) -> None:
-        self._there = self._folder.files()
+        self._there = list_files(self.place)
 
     def plan(self, since: dict[str, Any], *, most: int | None) -> Planned:
         lists: list[str] = since["lists"]
         self._forget_all_but(lists)
-        there = self._folder.files() if self._there is None else self._there
+        there = list_files(self.place) if self._there is None else self._there
         new = there.join(self._paths(lists), on=PATH, how="anti").sort(MODIFIED, PATH)
         taken = new.head(self._files_per_batch)
         if taken.is_empty():
@@ -173,7 +168,6 @@ class FileEnumerator:
         return files
 
     def _paths(self, lists: list[str]) -> pl.DataFrame:
-        """The paths of all files that were seen."""
         known, paths = self._seen
         if lists != known:
             added = [name for name in lists if name not in known]

@@ -72,7 +72,6 @@ class FileSink(DriverSink):
         return frame.mapInArrow(part, "file STRING, out BIGINT, rows BIGINT").collect()
 
     def publish(self, staging: Path, folder: Path, files: Collection[str]) -> None:
-        """Rename an attempt's folder into place."""
         for file in staging.iterdir():
             # A task that ran twice has written two files, and one of them counts.
             if file.name not in files:

@@ -44,7 +44,8 @@ class FileReader:
     def read(self, given: Sequence[tuple[str, int, int]], task: Task) -> Iterator[Decoded]:
         for path, size, modified in given:
             if is_changed(path, size, modified):
-                yield replace(self.decoder.unreadable("FILE_CHANGED", CHANGED), origin=path, arrived=modified)
+                letter = Decoded.of_letter(self.decoder.columns.types, "FILE_CHANGED", CHANGED)
+                yield replace(letter, origin=path, arrived=modified)
                 continue
             for file in self._listed(path) if self.listed else [path]:
                 for decoded in self.decoder.decode(file):

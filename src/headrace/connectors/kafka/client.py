@@ -60,10 +60,10 @@ _ABSENT = {
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 
 
-def client_settings(servers: str, options: Mapping[str, str | Secret]) -> dict[str, Any]:
+def client_settings(servers: str, options: Iterable[tuple[str, str | Secret]]) -> dict[str, Any]:
     """The settings of any client of a cluster: its servers, no log, and the user's options with secrets revealed."""
     # Its log would fill a worker's log while a broker is down; errors are raised anyway.
-    return {"bootstrap.servers": servers, "log_level": 0, **{name: revealed(value) for name, value in options.items()}}
+    return {"bootstrap.servers": servers, "log_level": 0, **{name: revealed(value) for name, value in options}}
 
 
 def refusals_into(errors: list[KafkaError]) -> Callable[[KafkaError], None]:
@@ -105,12 +105,11 @@ class Cluster:
         return {
             "logger": logging.Logger("librdkafka", logging.CRITICAL + 1),
             "error_cb": lambda error: None,
-            **client_settings(self.servers, dict(self.options)),
+            **client_settings(self.servers, self.options),
             **ours,
         }
 
     def failure(self, error: KafkaError) -> Exception:
-        """What a client's error means for the delivery."""
         code, text = error.code(), self.hidden(error.str())
         where = f"kafka at {self.servers}"
         if code in _REFUSED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -35,17 +35,13 @@ class Subscription:
     start: str
     """``earliest``, ``latest``, ``at <microseconds>``, or JSON of exact positions."""
     on_lost: OnLost
-    options: Mapping[str, str | Secret] = field(default_factory=dict)
+    options: tuple[tuple[str, str | Secret], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         check_choice(OnLost, on_lost=self.on_lost)
 
     def client_options(self) -> dict[str, Any]:
         return client_settings(self.servers, self.options)
-
-    def to_json(self) -> str:
-        """What identifies the subscription in a process; it holds only the place of a secret."""
-        return json.dumps(asdict(self))
 
     def __repr__(self) -> str:
         return f"topic {' '.join(self.topics)} at {self.servers}"
@@ -72,16 +68,14 @@ class Topics:
             return {**found, **ends}
         return {**self.earliest(names), **json.loads(start)}
 
-    def earliest(self, names: list[str] | None = None) -> Positions:
-        """The first offset that each partition still holds."""
-        return self._ask(self._partitions() if names is None else names, OffsetSpec.earliest())
+    def earliest(self, names: list[str]) -> Positions:
+        return self._ask(names, OffsetSpec.earliest())
 
     def latest(self) -> Positions:
         """The offset after each partition's last row that no open transaction hides."""
         return self._ask(self._partitions(), OffsetSpec.latest())
 
     def check(self) -> None:
-        """Fail before the first batch if the topics cannot be read."""
         try:
             self._partitions()
         except Unreachable as problem:

@@ -16,7 +16,7 @@ from headrace.checkpoint.outages import OutageMarker
 from headrace.connectors.base.conversion import from_bytes
 from headrace.connectors.base.decoding import DEAD_SCHEMA, FOUND_CHARACTERS, POSITION, RAW_BYTES, Decoded
 from headrace.connectors.base.messages import MessageDecoder, Payloads
-from headrace.connectors.kafka.consumer import PartitionConsumer, Polled, Wanted, open_consumer
+from headrace.connectors.kafka.consumer import PartitionConsumer, Wanted, open_consumer
 from headrace.connectors.kafka.positions import Slice, Subscription
 from headrace.errors import HeadraceError
 from headrace.schemas import MOMENT
@@ -39,7 +39,7 @@ METADATA: Mapping[str, pl.DataType] = {
 }
 """Columns that a schema may declare besides those of the value: what Kafka itself knows about a message."""
 
-_CONSUMERS: dict[str, PartitionConsumer] = {}
+_CONSUMERS: dict[Subscription, PartitionConsumer] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class _Consumption:
         self._consumer.assign(self._piece.topic, self._piece.partition, following)
         try:
             while following < until:
-                polled = self._poll(following)
+                polled = self._consumer.poll(until - following, POLL_SECONDS, (following, until), self._wanted)
                 count = len(polled.payloads)
                 if count:
                     following = int(polled.payloads.positions[-1]) + 1
@@ -171,10 +171,6 @@ class _Consumption:
             self._outage.end()
         yield held
 
-    def _poll(self, following: int) -> Polled:
-        span = (following, self._piece.until)
-        return self._consumer.poll(span[1] - span[0], POLL_SECONDS, span, self._wanted)
-
     def _start_anew(self, following: int) -> None:
         """Continue with a new consumer: after an outage the old one may refuse the offset it was given."""
         first, latest = self._bounds()
@@ -190,14 +186,12 @@ class _Consumption:
         self._consumer.assign(self._piece.topic, self._piece.partition, following)
 
     def _renew(self) -> None:
-        _CONSUMERS.pop(self._subscription.to_json()).close()
+        _CONSUMERS.pop(self._subscription).close()
 
 
 def _consumer(subscription: Subscription) -> PartitionConsumer:
-    """This worker's consumer for a cluster."""
-    key = subscription.to_json()
-    if key not in _CONSUMERS:
-        _CONSUMERS[key] = open_consumer(
+    if subscription not in _CONSUMERS:
+        _CONSUMERS[subscription] = open_consumer(
             {
                 "group.id": "headrace",  # librdkafka requires one; nothing is ever committed to it
                 "enable.auto.commit": False,
@@ -213,4 +207,4 @@ def _consumer(subscription: Subscription) -> PartitionConsumer:
             },
             most=POLLED_AT_ONCE,
         )
-    return _CONSUMERS[key]
+    return _CONSUMERS[subscription]

@@ -1,11 +1,10 @@
-"""The development server: an Apache Kafka broker that is its own controller, from Maven's jars."""
+"""The development servers: an Apache Kafka broker that is its own controller, and Kafka Connect, from Maven's jars."""
 
 from __future__ import annotations
 
 import base64
-import os
-import subprocess
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,15 +12,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from headrace.errors import HeadraceError
-from headrace.services.jars import jars
-from headrace.services.server import ANY, HOST, is_free, java
-from headrace.services.service import Service
-
-# Quick to start and small: it is for development and tests, not for load.
-JAVA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+from headrace.services.jars import java_command
+from headrace.services.server import ANY, HOST, is_free
+from headrace.services.service import HttpService, Service
 
 SETTINGS_FILE = "server.properties"
-SETTINGS = {
+BROKER_SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
@@ -49,12 +45,34 @@ SETTINGS = {
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
 }
 
+CONNECT_SETTINGS = {
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    # Often, so that after a crash few changes are sent again.
+    "offset.flush.interval.ms": "500",
+    # The connectors are on the class path; looking through all classes for more takes seconds.
+    "plugin.discovery": "service_load",
+    "topic.creation.enable": "true",
+}
+
 LOGGING = """\
 <Configuration status="ERROR">
   <Appenders><Console name="log"><PatternLayout pattern="%d %p %c: %m%n"/></Console></Appenders>
   <Loggers><Root level="WARN"><AppenderRef ref="log"/></Root></Loggers>
 </Configuration>
 """
+
+
+def properties(folder: Path, settings: Mapping[str, str]) -> str:
+    """The path of a file with these settings."""
+    (folder / SETTINGS_FILE).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return str(folder / SETTINGS_FILE)
+
+
+def log_quietly(folder: Path) -> str:
+    """The option by which Java logs warnings only."""
+    (folder / "logging.xml").write_text(LOGGING)
+    return f"-Dlog4j2.configurationFile={folder / 'logging.xml'}"
 
 
 class Kafka(Service):
@@ -67,23 +85,20 @@ class Kafka(Service):
     def prepare(self, ports: tuple[int, ...]) -> None:
         broker, controller = ports
         settings = {
-            **SETTINGS,
+            **BROKER_SETTINGS,
             "listeners": f"CLIENTS://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
             "advertised.listeners": f"CLIENTS://{HOST}:{broker}",
             "controller.quorum.voters": f"1@{HOST}:{controller}",
             "log.dirs": str(self.data),
         }
-        (self.folder / "logging.xml").write_text(LOGGING)
-        (self.folder / SETTINGS_FILE).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        properties(self.folder, settings)
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", SETTINGS_FILE)
-        command, silent = [*java_command(self.folder, "kafka-broker"), *tool], subprocess.DEVNULL
-        outcome = subprocess.run(command, stdin=silent, capture_output=True, text=True, check=False, cwd=self.folder)
-        if outcome.returncode != 0:
-            raise HeadraceError("SERVICE_FAILED", f"Kafka could not format its store: {outcome.stderr.strip()}")
+        self.run_tool("format the store", *java_command("kafka-broker", log_quietly(self.folder)), *tool)
 
     def command(self) -> tuple[str, ...]:
-        return (*java_command(self.folder, "kafka-broker"), "kafka.Kafka", str(self.folder / SETTINGS_FILE))
+        java = java_command("kafka-broker", log_quietly(self.folder))
+        return (*java, "kafka.Kafka", str(self.folder / SETTINGS_FILE))
 
     def is_ready(self) -> bool:
         # Cheaper than a client without a server, which also logs to standard error.
@@ -100,7 +115,27 @@ class Kafka(Service):
         return self.address
 
 
-def java_command(folder: Path, jar_set: str) -> tuple[str, ...]:
-    """Java with a set of jars, and with the settings for logging in the folder."""
-    logging = f"-Dlog4j2.configurationFile={folder / 'logging.xml'}"
-    return (java(), *JAVA_OPTIONS, logging, "-cp", os.pathsep.join(map(str, jars(jar_set))))
+class Connect(HttpService):
+    """Kafka Connect with Debezium's connector for PostgreSQL: a worker for connectors that clients put into it."""
+
+    name: ClassVar[str] = "connect"
+    ready_path: ClassVar[str] = "/connectors"
+
+    def command(self) -> tuple[str, ...]:
+        settings = {
+            **CONNECT_SETTINGS,
+            "bootstrap.servers": self._broker(),
+            "listeners": f"http://{self.address}",
+            "offset.storage.file.filename": str(self.data / "offsets"),
+        }
+        worker, file = "org.apache.kafka.connect.cli.ConnectStandalone", properties(self.folder, settings)
+        return (*java_command("connect", log_quietly(self.folder)), worker, file)
+
+    def _broker(self) -> str:
+        broker = Kafka(self.folder.parent / Kafka.name)
+        if not broker.is_running():
+            raise HeadraceError(
+                "SERVICE_NEEDS_KAFKA",
+                f"no Kafka broker runs in {broker.folder}. Start it first: headrace services up kafka connect",
+            )
+        return broker.address

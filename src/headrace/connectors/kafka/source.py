@@ -74,7 +74,7 @@ def read_kafka(
     adds_position = declared.pop(ROW_POSITION, None) is not None
     columns = declared_columns(struct, without=(*METADATA, ROW_POSITION))
     called = source_name(name, topics[0])
-    subscription = Subscription(servers, topics, pattern, start_text(start), on_lost, options or {})
+    subscription = Subscription(servers, topics, pattern, start_text(start), on_lost, tuple((options or {}).items()))
     decoder = (
         debezium_messages(schema, columns.types, format)
         if isinstance(schema, DebeziumChanges)

@@ -6,7 +6,6 @@ import os
 import pwd
 import secrets
 import signal
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
@@ -51,17 +50,8 @@ class Postgres(Service):
             if user is not None:
                 os.chown(given.name, user.pw_uid, user.pw_gid)
             settings = ("--encoding=UTF8", "--locale=C", "--auth=scram-sha-256", "--no-sync")
-            outcome = subprocess.run(
-                [initdb, f"--pgdata={self.data}", f"--username={USER}", f"--pwfile={given.name}", *settings],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=self.folder,
-                **as_user,
-            )
-        if outcome.returncode != 0:
-            raise HeadraceError("SERVICE_FAILED", f"initdb could not create {self.data}: {outcome.stderr.strip()}")
+            who = (f"--username={USER}", f"--pwfile={given.name}")
+            self.run_tool("create the database", initdb, f"--pgdata={self.data}", *who, *settings, **as_user)
 
     def command(self) -> tuple[str, ...]:
         settings = {

@@ -137,7 +137,6 @@ class PostgresSink:
         return tuple(column for columns in flattened for column in columns)
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
-        """Write a writer's batch with its mark, unless the mark says that it is written."""
         key, flattened = self.key(rows.schema), flat(rows)
         lacking = pl.any_horizontal(pl.col(name).is_null() for name in key) if key else pl.lit(False)
         keyless = refused_rows(flattened.filter(lacking), "KEY_NULL", f"a key column ({', '.join(key)}) is null")

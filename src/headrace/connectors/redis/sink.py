@@ -95,7 +95,6 @@ class RedisSink:
         return Delivered(sum(sizes[done:]), changes.superseded, sum(sizes[:done]), refused)
 
     def _done(self, total: int, part: WriterBatch) -> int:
-        """How many chunks an earlier attempt has written."""
         fields = ["epoch", "generation", "batch", "chunk", "chunks"]
         *answer, token = self._ask(lambda client: client.hmget(self._mark(part.writer), [*fields, "token"]))
         epoch, generation, batch, chunk, chunks = (None if text is None else int(text) for text in answer)
@@ -121,7 +120,6 @@ class RedisSink:
         return f"headrace:mark:{writer}:{self.key}"
 
     def _ask(self, question: Callable[[redis.Redis], Any], *, writer: str = "", epoch: int = 0) -> Any:
-        """The server's answer; an error becomes what it means for the delivery."""
         try:
             return question(self.address.client())
         except (redis.ConnectionError, redis.TimeoutError, redis.ResponseError) as problem:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.errors import DefinitionError
 from headrace.expressions.operands import Operand, Schema
-from headrace.expressions.rows import RowExpression, check_condition, parse_condition, parse_row_expression
+from headrace.expressions.rows import RowExpression, parse_row_expression
 from headrace.key_hash import canonical_value
 
 Part = TypeVar("Part")
@@ -129,7 +129,7 @@ class Aggregate:
         """
         both = condition if self.condition is None else f"({self.condition.text}) AND ({condition})"
         call = f".where({condition!r})"
-        return replace(self, text=self.text + call, code=self.code + call, condition=parse_condition(both))
+        return replace(self, text=self.text + call, code=self.code + call, condition=parse_row_expression(both))
 
     def __repr__(self) -> str:
         return self.code
@@ -151,8 +151,6 @@ class Aggregate:
 
     def result_type(self, schema: Schema) -> pl.DataType:
         """The type of the result, the same as that of Spark's aggregate of this text."""
-        if self.condition is not None:
-            check_condition(self.condition, schema)
         bound = self._bound(schema)
         self.function.check(self._scope(schema), bound)
         return bound.result_type

@@ -65,16 +65,11 @@ class BroadcastJoin(Step):
         self.on.check(self.name, schema, self.table_columns)
         columns = joined_columns(self.name, self.on, schema, self.table_columns, own=(self.version_column,))
         if time is not None and columns.left.get(time, time) != time:
-            raise DefinitionError(
+            raise self._wrong(
                 "OUTPUT_NAME_TAKEN",
-                f"step {self.name!r}: the event time column {time!r} has the name of the column for the table's "
-                "version. Rename the step.",
+                f"the event time column {time!r} has the name of the column for the table's version. Rename the step.",
             )
         return BroadcastJoinOperator(self.name, self.on, columns, self.how, self.version_column)
-
-    @property
-    def _identity(self) -> Mapping[str, object]:
-        return {"on": self.on.identity}
 
     @property
     def state_description(self) -> str:

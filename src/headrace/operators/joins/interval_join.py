@@ -68,11 +68,6 @@ class IntervalJoin(StreamJoin):
         return max(strategy.high if left_waits else 0, -strategy.low if self.how in ("right", "full") else 0, 0)
 
     @property
-    def _identity(self) -> Mapping[str, object]:
-        interval = {"between": list(self.between), "bounds": self.bounds}
-        return {"on": self.on.identity, **interval, "how": self.how, "match": self.match}
-
-    @property
     def horizon(self) -> int:
         return max(abs(bound) for bound in self.between)
 

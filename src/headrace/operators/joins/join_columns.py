@@ -10,7 +10,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions.operands import Schema
-from headrace.operators.step import check_key
+from headrace.operators.rows import check_key
 
 InnerOrLeft = Literal["inner", "left"]
 OnColumns = str | Sequence[str | tuple[str, str]] | Mapping[str, str]
@@ -35,11 +35,6 @@ class JoinKey:
     @property
     def left_of_right(self) -> dict[str, str]:
         return {right: left for left, right in self.pairs}
-
-    @property
-    def identity(self) -> list[list[str]]:
-        """The key as fingerprints store it."""
-        return [list(pair) for pair in self.pairs]
 
     @property
     def as_written(self) -> str | list[str] | dict[str, str]:

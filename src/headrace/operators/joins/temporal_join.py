@@ -79,7 +79,7 @@ class TemporalJoin(Step):
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        return {"on": self.on.identity, "as_of": self.as_of, "corrects": self.retracts}
+        return {"on": self.on.as_written, "as_of": self.as_of, "corrects": self.retracts}
 
     @property
     def retention(self) -> int:

@@ -90,7 +90,7 @@ class WindowJoin(StreamJoin):
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        return {"on": self.on.identity, "window": repr(self.window), "how": self.how}
+        return {**self._arguments, "window": repr(self.window)}
 
     @property
     def horizon(self) -> int:

@@ -15,7 +15,7 @@ import polars as pl
 from headrace.errors import DefinitionError
 from headrace.expressions import RowExpression, nodes
 from headrace.expressions.operands import common_type
-from headrace.expressions.rows import PolarsLowering, check_condition
+from headrace.expressions.rows import PolarsLowering
 from headrace.expressions.step_expressions import parse_step_expression
 from headrace.operators.patterns.match_values import CarriedColumns, Reader, physical, reader, step_operands
 
@@ -47,7 +47,7 @@ class StepCondition:
                         f"'{self.text}': there is no step {column.path[0]!r} that matches rows. "
                         f"Steps: {', '.join(steps)}.",
                     )
-            check_condition(part, columns.schema)
+            part.truth(columns.schema)  # checks the types
         if not self.of_match:
             return None
         whole = reduce(lambda one, other: nodes.Logical(self.text, one, other, "and"), self.of_match)

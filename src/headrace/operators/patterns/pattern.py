@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
-from headrace.errors import DefinitionError
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.patterns.automaton import Automaton
 from headrace.operators.patterns.chain import Chain
@@ -21,7 +20,7 @@ from headrace.operators.patterns.rules_operator import RULE, PatternRulesOperato
 from headrace.operators.patterns.skip import Skip
 from headrace.operators.process.rules import DELETED, Rules
 from headrace.operators.rows import Rows
-from headrace.operators.step import FINAL, LateRows, Step, check_key
+from headrace.operators.step import FINAL, LateRows, Step
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.stability import experimental, stable
 from headrace.wheel.operator import Joined, Operator
@@ -43,29 +42,10 @@ class MatchingStep(Step):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.most, int) or isinstance(self.most, bool) or self.most < 1:
-            raise DefinitionError(
-                "MOST_TOO_SMALL",
-                f"{self._label}: most={self.most!r} must be a whole number of at least 1, the partial matches a key "
-                "may have.",
-            )
-        for name in self.key:
-            if name in self.result_columns:
-                raise DefinitionError(
-                    "RESULT_NAME_TAKEN",
-                    f"{self._label}: key column {name!r} has the name of a column that results have "
-                    f"({', '.join(self.result_columns)}). Rename it before the step, as in "
-                    f".withColumnRenamed({name!r}, 'key_{name}').",
-                )
-
-    def _check_free(self, what: str, names: Iterable[str]) -> None:
-        for name in names:
-            if name in (*self.result_columns, *self.key):
-                raise DefinitionError(
-                    "RESULT_NAME_TAKEN",
-                    f"{self._label}: {what} {name!r} has the name of a key or of a column that every match has "
-                    f"({', '.join(self.result_columns)}). Choose another name.",
-                )
+        if type(self.most) is not int or self.most < 1:
+            message = f"most={self.most!r} must be a whole number of at least 1, the partial matches a key may have."
+            raise self._wrong("MOST_TOO_SMALL", message)
+        self._check_free("key column", self.key, self.result_columns)
 
     @property
     def _arguments(self) -> Mapping[str, object]:
@@ -103,14 +83,13 @@ class Pattern(Chain, MatchingStep):
 
     def select(self, **measures: str) -> Self:
         """The measures of a match, as SQL text over its steps: ``total="sum(b.amount)"``."""
-        self._check_free("measure", measures)
+        self._check_free("measure", measures, (*self.result_columns, *self.key))
         return replace(self, measures=tuple(measures.items()))
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         lateness, definition = self._chosen_lateness(), self._checked
         if not self.measures:
             raise self._wrong("MEASURES_MISSING", "it has no measures. Add .select(...), as in n='count(a.*)'.")
-        check_key(self.name, self.key, schema)
         rows = Rows(self.name, self.key, time, dict(schema))
         return PatternOperator(rows, definition, self.most, lateness)
 
@@ -190,12 +169,11 @@ class PatternRules(MatchingStep):
         rules_time: str,
     ) -> Joined:
         lateness = self._chosen_lateness()
-        check_key(self.name, self.key, schema)
         wanted = {self.rules.key: pl.String(), "pattern": pl.String()}
         if any(rules_schema.get(name) != dtype for name, dtype in wanted.items()):
-            raise DefinitionError(
+            raise self._wrong(
                 "RULES_COLUMNS",
-                f"step {self.name!r}: the rules need the columns {self.rules.key} STRING and pattern STRING, and if "
+                f"the rules need the columns {self.rules.key} STRING and pattern STRING, and if "
                 f"they can be removed deleted BOOLEAN. Existing columns: {', '.join(rules_schema)}.",
             )
         context = RuleContext(self.name, self.key, time, tuple(schema.items()), tuple(self._output.items()), self.most)
@@ -207,7 +185,7 @@ class PatternRules(MatchingStep):
     @property
     def _output(self) -> dict[str, pl.DataType]:
         output = polars_schema(parse_ddl(self.output))
-        self._check_free("output column", output)
+        self._check_free("output column", output, (*self.result_columns, *self.key))
         return output
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from headrace.durations import spoken
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, check_choice
 from headrace.graph import check_name
 from headrace.keys import key_argument, key_columns
 from headrace.nodes import DeclaredState
@@ -20,7 +20,7 @@ from headrace.operators.process.rows import RESERVED_OUTPUTS
 from headrace.operators.process.rules import RULES_VERSION, BroadcastRulesInput, Rules, RulesProcessOperator
 from headrace.operators.process.value_types import parse_columns
 from headrace.operators.rows import Rows
-from headrace.operators.step import LateRows, Step, check_key
+from headrace.operators.step import LateRows, Step
 from headrace.stability import stable
 from headrace.wheel.operator import AnyOperator
 
@@ -48,14 +48,17 @@ class Process(Step):
     on_error: OnError
 
     def __post_init__(self) -> None:
-        if not self.key:
-            raise DefinitionError(
-                "KEY_MISSING", f"{self._label}: state is kept for each key. Name the key's columns, as in key='user'."
-            )
+        super().__post_init__()
         if not (self.rules is None or isinstance(self.rules, Rules)):
-            raise DefinitionError(
-                "RULES_UNKNOWN", f"{self._label}: rules must be hr.rules(key=...) or None, not {self.rules!r}."
-            )
+            raise self._wrong("RULES_UNKNOWN", f"rules must be hr.rules(key=...) or None, not {self.rules!r}.")
+        given = self.side_outputs
+        if not isinstance(given, Mapping) or not all(isinstance(each, str) for pair in given.items() for each in pair):
+            example = "outputs={'suspects': 'user STRING, failures INT'}"
+            raise self._wrong("OUTPUTS_INVALID", f"outputs={given!r} must name outputs and columns, as in {example}.")
+        for name in given:
+            check_name("output", name)
+            if name in RESERVED_OUTPUTS:
+                raise self._wrong("OUTPUT_NAME_TAKEN", f"an output cannot be named {name!r}. Choose another name.")
         _ = self._output_columns  # unreadable columns are refused here
 
     @property
@@ -74,7 +77,6 @@ class Process(Step):
         rules_time: str | None = None,
     ) -> AnyOperator:
         lateness = self._chosen_lateness()
-        check_key(self.name, self.key, schema)
         given = (
             self.name,
             self.process,
@@ -101,11 +103,9 @@ class Process(Step):
         column = EVENT_TIME if time in declared or isinstance(schema[time], pl.Struct) else time
         clashing = {column, *([RULES_VERSION] if self.rules else [])} & declared
         if clashing:
-            raise DefinitionError(
-                "OUTPUT_NAME_TAKEN",
-                f"step {self.name!r}: an output declares {', '.join(sorted(clashing))}, which every row has already. "
-                "Choose another name.",
-            )
+            taken = ", ".join(sorted(clashing))
+            message = f"an output declares {taken}, which every row has already. Choose another name."
+            raise self._wrong("OUTPUT_NAME_TAKEN", message)
         return column
 
     @property
@@ -163,48 +163,19 @@ def process(
     >>> process("seen", Counts, key="user", output="user STRING")
     hr.process('seen', Counts(), key='user', output='user STRING')
     """
-    check_name("step", name)
+    if not isinstance(on_error, OnError):
+        check_choice(Then, step=name, on_error=on_error)
+        on_error = OnError(0, on_error)
     return Process(
         name=name,
         process=_instance(name, process),
-        key=key_columns(key),
+        key=key_columns(key, needed_by=name),
         output=output,
-        side_outputs=_declared_outputs(name, outputs),
+        side_outputs={} if outputs is None else outputs,
         rules=rules,
         ordered=ordered,
-        on_error=_chosen_on_error(name, on_error),
+        on_error=on_error,
     )
-
-
-def _declared_outputs(step: str, outputs: Mapping[str, str] | None) -> dict[str, str]:
-    declared = {} if outputs is None else outputs
-    if not isinstance(declared, Mapping) or not all(
-        isinstance(name, str) and isinstance(columns, str) for name, columns in declared.items()
-    ):
-        raise DefinitionError(
-            "OUTPUTS_INVALID",
-            f"step {step!r}: outputs={outputs!r} must be a dict of names and columns, as in "
-            "outputs={'suspects': 'user STRING, failures INT'}.",
-        )
-    for name in declared:
-        check_name("output", name)
-        if name in RESERVED_OUTPUTS:
-            raise DefinitionError(
-                "OUTPUT_NAME_TAKEN", f"step {step!r}: an output cannot be named {name!r}. Choose another name."
-            )
-    return dict(declared)
-
-
-def _chosen_on_error(step: str, given: Then | OnError) -> OnError:
-    if isinstance(given, OnError):
-        return given
-    if given not in ("stop", "dead_letter"):
-        raise DefinitionError(
-            "ON_ERROR_UNKNOWN",
-            f"step {step!r}: on_error={given!r} is not known. Use 'stop', 'dead_letter' or "
-            "hr.retry(3, then='dead_letter').",
-        )
-    return OnError(0, given)
 
 
 def _instance(name: str, given: Any) -> KeyedProcess:

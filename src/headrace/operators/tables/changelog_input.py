@@ -19,6 +19,7 @@ from headrace.changelog import (
     UNCHANGED,
     UPDATE_AFTER,
     UPDATE_BEFORE,
+    check_changelog,
     is_setting,
     sortable,
 )
@@ -26,7 +27,7 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.key_hash import canonical
-from headrace.operators.rows import TIME, RowByRow, Rows, failed_rows, join_by_key
+from headrace.operators.rows import TIME, RowByRow, Rows, check_key, failed_rows, join_by_key
 from headrace.operators.step import LateRows, Step
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Combined, Due, Uncombined
@@ -50,21 +51,6 @@ def table_columns(schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
     ['id']
     """
     return {name: dtype for name, dtype in schema.items() if name not in (*CHANGELOG, UNCHANGED)}
-
-
-def check_primary_key(step: str, key: Sequence[str]) -> None:
-    """A primary key has columns, and none of them belongs to the changelog."""
-    if not key:
-        raise DefinitionError(
-            "KEY_MISSING", f"step {step!r}: the rows of a table need a primary key. Name its columns."
-        )
-    own = [name for name in key if name in (*CHANGELOG, UNCHANGED)]
-    if own:
-        raise DefinitionError(
-            "COLUMN_RESERVED",
-            f"step {step!r}: column {own[0]!r} belongs to the changelog and not to its table, so it cannot be a key. "
-            "Use a column of the table.",
-        )
 
 
 def check_all_values_sent(step: str, schema: Mapping[str, pl.DataType], *, side: str = "the rows") -> None:
@@ -100,8 +86,22 @@ class ChangelogInput(RowByRow):
     columns: Mapping[str, pl.DataType]
     """The table's columns that the step needs."""
     name: str = "changes"
+    side: str = "the rows"
+    """The input in error messages."""
     broadcast: bool = False
     late_output: str = "late_right"
+
+    def __post_init__(self) -> None:
+        step, schema = self.rows.step, self.rows.schema
+        check_changelog(step, schema, side=self.side, placed=bool(self.row_key))
+        check_key(step, self.row_key, schema)
+        for name in (*self.key, *self.row_key):
+            if name in (*CHANGELOG, UNCHANGED):
+                raise DefinitionError(
+                    "COLUMN_RESERVED",
+                    f"step {step!r}: column {name!r} belongs to the changelog and not to its table, so it cannot be a "
+                    "key. Use a column of the table.",
+                )
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:

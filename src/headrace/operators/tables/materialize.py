@@ -8,13 +8,11 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UNCHANGED, UPDATE_AFTER, check_changelog
+from headrace.changelog import CHANGE, CHANGELOG, DELETE, INSERT, POSITION, UNCHANGED, UPDATE_AFTER
 from headrace.durations import Duration
-from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.keys import key_argument, key_columns
 from headrace.operators.rows import Rows, join_by_key
-from headrace.operators.step import check_key
 from headrace.operators.tables.changelog_input import (
     IS_UPSERT,
     LAST_CHANGE,
@@ -24,7 +22,6 @@ from headrace.operators.tables.changelog_input import (
     ChangelogOperator,
     ChangelogStep,
     TableChanges,
-    check_primary_key,
     row_changes,
     table_columns,
     tombstone_retention,
@@ -44,13 +41,10 @@ class Materialize(ChangelogStep):
     before_images: bool = False
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
-        check_changelog(self.name, schema)
-        check_key(self.name, self.key, schema)
-        check_primary_key(self.name, self.key)
         if UNCHANGED in schema and schema[UNCHANGED] != pl.List(pl.String()):
-            raise DefinitionError(
+            raise self._wrong(
                 "COLUMN_RESERVED",
-                f"step {self.name!r}: column {UNCHANGED!r} of a changelog is ARRAY<STRING> and names the columns whose "
+                f"column {UNCHANGED!r} of a changelog is ARRAY<STRING> and names the columns whose "
                 f"values were not sent, but here it is {schema[UNCHANGED]}. Rename the column.",
             )
         columns = {name: dtype for name, dtype in schema.items() if name not in CHANGELOG}
@@ -85,8 +79,8 @@ def materialize(
     >>> materialize("customers", key="customer_id")
     hr.materialize('customers', key='customer_id')
     """
-    tombstones = tombstone_retention(keep_deleted)
-    return Materialize(name=name, key=key_columns(key), tombstones=tombstones, before_images=before_images)
+    columns, tombstones = key_columns(key, needed_by=name), tombstone_retention(keep_deleted)
+    return Materialize(name=name, key=columns, tombstones=tombstones, before_images=before_images)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,11 @@ from typing import Self
 
 import polars as pl
 
-from headrace.changelog import check_changelog
 from headrace.durations import Duration
-from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.expressions import Aggregate
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, TIME, Rows, with_key_numbers
-from headrace.operators.step import check_key
 from headrace.operators.tables.changelog_input import (
     CHANGED_AT,
     IS_UPSERT,
@@ -29,7 +26,6 @@ from headrace.operators.tables.changelog_input import (
     ChangelogStep,
     TableChanges,
     check_all_values_sent,
-    check_primary_key,
     tombstone_retention,
     view_changes,
 )
@@ -61,30 +57,20 @@ class TableAggregate(ChangelogStep):
 
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
         """Name the results and give each an aggregate in SQL, as in ``total="sum(amount)"``."""
-        parsed = named_aggregates(self, unnamed, aggregates, columns=VIEW_CHANGELOG, of="the changelog")
+        parsed = named_aggregates(self, unnamed, aggregates, VIEW_CHANGELOG)
         for each in parsed:
             check_retractable(self.name, each)
         return replace(self, aggregates=parsed)
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         if not self.aggregates:
-            raise DefinitionError(
-                "AGGREGATES_MISSING",
-                f"step {self.name!r} computes nothing. Add .agg(...), as in .agg(rows='count(*)').",
-            )
-        check_changelog(self.name, schema, placed=bool(self.row_key))
+            raise self._wrong("AGGREGATES_MISSING", "it computes nothing. Add .agg(...), as in .agg(rows='count(*)').")
         check_all_values_sent(self.name, schema)
-        check_key(self.name, self.key, schema)
-        check_key(self.name, self.row_key, schema)
-        if self.key or self.row_key:
-            check_primary_key(self.name, (*self.key, *self.row_key))
         needed = {*self.key, *self.row_key}.union(*(each.columns for each in self.aggregates))
         unknown = sorted(needed - set(schema))
         if unknown:
-            raise DefinitionError(
-                "COLUMN_UNKNOWN",
-                f"step {self.name!r}: column {unknown[0]!r} does not exist. Existing columns: {', '.join(schema)}.",
-            )
+            message = f"column {unknown[0]!r} does not exist. Existing columns: {', '.join(schema)}."
+            raise self._wrong("COLUMN_UNKNOWN", message)
         columns = {name: dtype for name, dtype in schema.items() if name in needed}
         aggregation = Aggregation(self.name, self.key, time, columns, self.aggregates)
         layout = GroupState(aggregation, columns if self.row_key else {}, self.row_key)

@@ -9,7 +9,6 @@ from typing import Literal
 
 import polars as pl
 
-from headrace.changelog import check_changelog
 from headrace.durations import Duration
 from headrace.errors import check_choice
 from headrace.event_time.record import TimeBounds
@@ -17,7 +16,6 @@ from headrace.expressions.operands import Schema
 from headrace.keys import key_argument, key_columns
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, OnColumns, join_key, joined_columns
 from headrace.operators.rows import TIME, Rows, join_by_key, with_schema
-from headrace.operators.step import check_key
 from headrace.operators.tables.changelog_input import (
     CHANGED_AT,
     LACKS_BEFORE,
@@ -29,7 +27,6 @@ from headrace.operators.tables.changelog_input import (
     ChangelogStep,
     TableChanges,
     check_all_values_sent,
-    check_primary_key,
     table_columns,
     tombstone_retention,
     view_changes,
@@ -56,21 +53,17 @@ class TableJoin(ChangelogStep):
     right_key: tuple[str, ...]
 
     def bind(self, left: Schema, left_time: str, right: Schema, right_time: str) -> Joined:
-        for side, schema, key in (("left", left, self.left_key), ("right", right, self.right_key)):
-            check_changelog(self.name, schema, side=f"{side} rows")
-            check_key(self.name, key, schema)
-            check_primary_key(self.name, key)
-            check_all_values_sent(self.name, schema, side=f"the {side} rows")
         self.on.check(self.name, left, right)
-        check_primary_key(self.name, (*self.on.left, *self.on.right))
+        check_all_values_sent(self.name, left, side="the left rows")
+        check_all_values_sent(self.name, right, side="the right rows")
         ours, theirs = table_columns(left), table_columns(right)
         left_rows = Rows(self.name, self.on.left, left_time, dict(left))
         right_rows = Rows(self.name, self.on.right, right_time, dict(right))
         return TableJoinOperator(
             self.name,
-            ChangelogInput(left_rows, self.left_key, ours),
+            ChangelogInput(left_rows, self.left_key, ours, side="the left rows"),
             self.tombstones,
-            ChangelogInput(right_rows, self.right_key, theirs, name="right"),
+            ChangelogInput(right_rows, self.right_key, theirs, name="right", side="the right rows"),
             self.on,
             self.how,
             joined_columns(self.name, self.on, ours, theirs, own=VIEW_CHANGELOG),
@@ -78,8 +71,8 @@ class TableJoin(ChangelogStep):
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        keys = {"left_key": list(self.left_key), "right_key": list(self.right_key)}
-        return {"on": self.on.identity, "how": self.how, **keys}
+        keys = {"left_key": key_argument(self.left_key), "right_key": key_argument(self.right_key)}
+        return {"on": self.on.as_written, "how": self.how, **keys}
 
     @property
     def state_description(self) -> str:
@@ -93,8 +86,7 @@ class TableJoin(ChangelogStep):
 
     @property
     def _arguments(self) -> Mapping[str, object]:
-        keys = {"left_key": key_argument(self.left_key), "right_key": key_argument(self.right_key)}
-        return {"on": self.on.as_written, "how": self.how, **keys, **self.tombstones.arguments}
+        return {**self._identity, **self.tombstones.arguments}
 
 
 @stable
@@ -121,8 +113,8 @@ def table_join(
         key=key.left,
         on=key,
         how=how,
-        left_key=key_columns(left_key, argument="left_key"),
-        right_key=key_columns(right_key, argument="right_key"),
+        left_key=key_columns(left_key, argument="left_key", needed_by=name),
+        right_key=key_columns(right_key, argument="right_key", needed_by=name),
         tombstones=tombstone_retention(keep_deleted),
     )
 

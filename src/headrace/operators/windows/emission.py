@@ -10,7 +10,7 @@ import polars as pl
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.expressions import RowExpression, parse_condition
+from headrace.expressions import RowExpression, parse_row_expression
 from headrace.stability import stable
 from headrace.wheel.operator import Due
 
@@ -159,7 +159,7 @@ def when(condition: str) -> When:
     >>> when("kind = 'checkout'")
     hr.when("kind = 'checkout'")
     """
-    return When(parse_condition(condition))
+    return When(parse_row_expression(condition))
 
 
 @dataclass(frozen=True, slots=True)

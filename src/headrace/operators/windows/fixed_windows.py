@@ -71,10 +71,6 @@ class Tumbling(FixedWindowStep):
     time_zone: str | None
 
     @property
-    def _shape(self) -> Mapping[str, object]:
-        return {"size": self.size, "offset": self.windows.offset, "time_zone": self.time_zone}
-
-    @property
     def _arguments(self) -> Mapping[str, object]:
         zone = {} if self.time_zone is None else {"time_zone": self.time_zone}
         return {"size": self.size, "key": key_argument(self.key), **self._offset_argument, **zone}
@@ -110,8 +106,8 @@ class OverlappingWindowStep(FixedWindowStep):
     windows: HoppingWindows | CumulatingWindows
 
     @property
-    def _shape(self) -> Mapping[str, object]:
-        return {**asdict(self.windows), "state": self._state_by}
+    def _identity(self) -> Mapping[str, object]:
+        return {**super()._identity, "state": self._state_by}
 
     @property
     def _arguments(self) -> Mapping[str, object]:

@@ -187,9 +187,9 @@ class Session(WindowStep):
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         self.gap.check(self.name, aggregation.schema)
         if self.max_length is not None and (self.retracts or self.accumulation != ACCUMULATING):
-            raise DefinitionError(
+            raise self._wrong(
                 "SESSION_LENGTH_EMITTED_ONCE",
-                f"window {self.name!r}: with max_length a late row may move every cut behind it, so a session is "
+                "with max_length a late row may move every cut behind it, so a session is "
                 "emitted once. Leave max_length out, or use hr.on_close(), hr.accumulating(), and hr.side_output() or "
                 "hr.drop().",
             )
@@ -218,13 +218,8 @@ class Session(WindowStep):
         return self.max_length or self.gap.longest
 
     @property
-    def _shape(self) -> Mapping[str, object]:
-        return {
-            "gap": self.gap.longest,
-            "gap_column": self.gap.column,
-            "max_length": self.max_length,
-            "state": "revised" if self.retracts else "once",
-        }
+    def _identity(self) -> Mapping[str, object]:
+        return {**super()._identity, "state": "revised" if self.retracts else "once"}
 
     @property
     def _arguments(self) -> Mapping[str, object]:

@@ -223,9 +223,9 @@ class Sliding(WindowStep):
         taken = [] if follows_windows else [name for name in self.result_columns if name in aggregation.schema]
         taken += [name for name in aggregation.results if name in aggregation.schema]
         if taken:
-            raise DefinitionError(
+            raise self._wrong(
                 "RESULT_NAME_TAKEN",
-                f"window {self.name!r}: sliding windows add their results to the row's own columns, and "
+                f"sliding windows add their results to the row's own columns, and "
                 f"{taken[0]!r} would be both. Choose another name for the result, or rename the column before.",
             )
         shares = KeySpread(aggregation, self.size, self.shares) if self.shares > 1 else None
@@ -242,10 +242,6 @@ class Sliding(WindowStep):
     @property
     def horizon(self) -> int:
         return self.size
-
-    @property
-    def _shape(self) -> Mapping[str, object]:
-        return {"size": self.size, "spread": self.shares}
 
     @property
     def _arguments(self) -> Mapping[str, object]:

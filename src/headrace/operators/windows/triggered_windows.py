@@ -9,7 +9,6 @@ from typing import Self
 from headrace.durations import Duration, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
-from headrace.expressions.rows import check_condition
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.process.state import TtlConfig, check_ttl
 from headrace.operators.step import FINAL, LateRows
@@ -74,10 +73,6 @@ class Counting(TriggeredWindowStep):
         return TriggerOperator(self.name, aggregation, trigger, self.ttl, DISCARDING, lateness, closing=True)
 
     @property
-    def _shape(self) -> Mapping[str, object]:
-        return {"rows": self.rows, "ttl": self.ttl}
-
-    @property
     def _arguments(self) -> Mapping[str, object]:
         return {"rows": self.rows, **super()._arguments}
 
@@ -109,10 +104,7 @@ class GlobalWindow(TriggeredWindowStep):
     def emit(self, emission: Emission | Trigger) -> Self:
         """Choose the trigger; there is no default."""
         if isinstance(emission, Every) and emission.time == "processing":
-            raise DefinitionError(
-                "TRIGGER_BY_CLOCK",
-                f"window {self.name!r}: .emit({emission!r}) would fire by the clock. Add time='event'.",
-            )
+            raise self._wrong("TRIGGER_BY_CLOCK", f".emit({emission!r}) would fire by the clock. Add time='event'.")
         if not isinstance(emission, AfterRows | Every | When):
             raise self._no_emission(emission, f"a window that never closes. Use {_TRIGGERS}.")
         return replace(self, trigger=emission)
@@ -124,17 +116,15 @@ class GlobalWindow(TriggeredWindowStep):
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         if self.trigger is None:
-            raise DefinitionError(
-                "EMISSION_MISSING",
-                f"window {self.name!r} never closes and does not say when to emit. Add .emit(...) with {_TRIGGERS}.",
-            )
+            message = f"it never closes and does not say when to emit. Add .emit(...) with {_TRIGGERS}."
+            raise self._wrong("EMISSION_MISSING", message)
         if isinstance(self.trigger, When):
-            check_condition(self.trigger.condition, aggregation.schema)
+            self.trigger.condition.truth(aggregation.schema)  # checks the types
         return TriggerOperator(self.name, aggregation, self.trigger, self.ttl, self.accumulation, lateness)
 
     @property
-    def _shape(self) -> Mapping[str, object]:
-        return {"ttl": self.ttl, "trigger": repr(self.trigger)}
+    def _identity(self) -> Mapping[str, object]:
+        return {**super()._identity, "trigger": repr(self.trigger)}
 
 
 @stable

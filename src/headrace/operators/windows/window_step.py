@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -13,7 +13,7 @@ from headrace.durations import spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.expressions import Aggregate, parse_aggregate
-from headrace.operators.step import Step, check_key
+from headrace.operators.step import Step
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, AccumulationMode, Emission
 from headrace.wheel.operator import Operator
@@ -33,7 +33,7 @@ class WindowStep(Step):
 
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
         """Name the results and give each an aggregate: SQL text as in ``spent="sum(amount)"``, or an ``hr`` value."""
-        named = named_aggregates(self, unnamed, aggregates, columns=TAKEN, of="all windows")
+        named = named_aggregates(self, unnamed, aggregates, TAKEN)
         return replace(self, aggregates=named)
 
     def emit(self, emission: Emission) -> Self:
@@ -51,26 +51,16 @@ class WindowStep(Step):
         return replace(self, accumulation=panes)
 
     def _no_emission(self, given: object, what: str) -> DefinitionError:
-        return DefinitionError("EMISSION_UNKNOWN", f"window {self.name!r}: .emit({given!r}) is not for {what}")
+        return self._wrong("EMISSION_UNKNOWN", f".emit({given!r}) is not for {what}")
 
     def _no_panes(self, given: object, what: str) -> DefinitionError:
-        return DefinitionError("PANES_UNKNOWN", f"window {self.name!r}: .panes({given!r}) is not {what}")
+        return self._wrong("PANES_UNKNOWN", f".panes({given!r}) is not {what}")
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         lateness = self._chosen_lateness()
         if not self.aggregates:
-            raise DefinitionError(
-                "AGGREGATES_MISSING",
-                f"window {self.name!r} computes nothing. Add .agg(...), as in .agg(rows='count(*)').",
-            )
-        check_key(self.name, self.key, schema)
-        for column in self.key:
-            if column in self.result_columns:
-                raise DefinitionError(
-                    "KEY_NAME_TAKEN",
-                    f"window {self.name!r}: key column {column!r} has a result's name "
-                    f"({', '.join(self.result_columns)}). Rename it before.",
-                )
+            raise self._wrong("AGGREGATES_MISSING", "it computes nothing. Add .agg(...), as in .agg(rows='count(*)').")
+        self._check_free("key column", self.key, self.result_columns)
         aggregation = Aggregation(self.name, self.key, time, dict(schema), self.aggregates)
         operator = self._operator(aggregation, lateness)
         _ = operator.output_schema  # types of all aggregates are checked here, before any data is read
@@ -79,11 +69,6 @@ class WindowStep(Step):
     @abstractmethod
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         """The operator of this kind of window."""
-
-    @property
-    @abstractmethod
-    def _shape(self) -> Mapping[str, object]:
-        """The parameters of the windows, as part of the state's identity."""
 
     @property
     def _emit_call(self) -> str:
@@ -108,7 +93,7 @@ class WindowStep(Step):
     @property
     def _identity(self) -> Mapping[str, object]:
         aggregates = {aggregate.name: aggregate.text for aggregate in self.aggregates}
-        return {**self._shape, "key": list(self.key), "panes": self.accumulation.kind, "aggregates": aggregates}
+        return {**self._arguments, "panes": self.accumulation.kind, "aggregates": aggregates}
 
     @property
     def state_description(self) -> str:
@@ -125,7 +110,7 @@ class WindowStep(Step):
 
 
 def named_aggregates(
-    step: Step, unnamed: Sequence[object], aggregates: Mapping[str, object], *, columns: Collection[str], of: str
+    step: Step, unnamed: Sequence[object], aggregates: Mapping[str, object], columns: Iterable[str]
 ) -> tuple[Aggregate, ...]:
     """The arguments of ``.agg(...)``; their names must differ from a step's key and the columns of its results."""
     if unnamed:
@@ -133,11 +118,5 @@ def named_aggregates(
             "AGGREGATE_UNNAMED",
             f"{step._label}: {unnamed[0]!r} has no name. Name it, as in .agg(rows='count(*)').",
         )
-    for name in aggregates:
-        if name in (*columns, *step.key):
-            raise DefinitionError(
-                "RESULT_NAME_TAKEN",
-                f"{step._label}: result {name!r} has the name of a key or of a column of {of} ({', '.join(columns)}). "
-                "Choose another name.",
-            )
+    step._check_free("result", aggregates, (*columns, *step.key))
     return tuple(parse_aggregate(given, name=name) for name, given in aggregates.items())

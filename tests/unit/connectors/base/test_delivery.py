@@ -152,7 +152,10 @@ def test_a_driver_that_loses_its_lease_while_it_waits_stops_waiting(
     part = Writer("spend-1f0c", epoch=2).batch(0, 4, None)
     with pytest.raises(HeadraceError, match="LEASE_LOST"):
         delivery._deliver_when_reachable(
-            sink, pl.DataFrame({"amount": [1]}), part, replace(_context(tmp_path), lease=Lost())
+            sink,
+            pl.DataFrame({"amount": [1]}),
+            part,
+            replace(_context(tmp_path), lease=Lost()),  # type: ignore[arg-type]
         )
     assert (tmp_path / "0.tries").read_text().count("\n") == 1
 

@@ -18,7 +18,7 @@ from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.base.source import Planned
 from headrace.connectors.files import listing
-from headrace.connectors.files.listing import FileEnumerator, LandingFolder
+from headrace.connectors.files.listing import FileEnumerator, list_files
 from headrace.connectors.files.source import CHANGED, FileReader
 from headrace.event_time.record import BatchRecord
 from headrace.event_time.tracker import WHOLE
@@ -96,7 +96,7 @@ def test_hidden_and_empty_files_and_links_to_nothing_are_passed_over_until_they_
 @pytest.mark.parametrize("name", ["a b.json", "100%.json", "a%20b.json", "ä?#.json", os.fsdecode(b"\xe4.json")])
 def test_a_file_of_any_name_is_read(tmp_path: Path, name: str) -> None:
     land(tmp_path, name)
-    [given] = LandingFolder(str(tmp_path)).files().rows()
+    [given] = list_files(str(tmp_path)).rows()
     [chunk] = FileReader(JsonLines(Columns({"n": pl.Int64()})), listed=False).read([given], TASK)
     assert (chunk.rows["n"].to_list(), chunk.dead.height) == ([1], 0)
 
@@ -268,7 +268,7 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_remote_folder_is_listed_like_a_local_one(bucket: Path, place: str) -> None:
     land(bucket, "a b.json", "100%.json", "deep/host", ".hidden", "_deep/c", second=5)
     land(bucket, "empty", content="")
-    files = LandingFolder(place).files().sort("path")
+    files = list_files(place).sort("path")
     options = place[len("store://host/in") :].lstrip("/")
     assert files.rows() == [
         (f"store://host/in/{name}{options}", 8, 5_000_000) for name in ("100%25.json", "a%20b.json", "deep/host")
@@ -280,12 +280,12 @@ def test_a_remote_folder_is_listed_like_a_local_one(bucket: Path, place: str) ->
 
 def test_a_folder_named_like_its_host_is_listed_too(bucket: Path) -> None:
     land(bucket.parent / "h", "a")
-    assert LandingFolder("store://host/h").files()["path"].to_list() == ["store://host/h/a"]
+    assert list_files("store://host/h")["path"].to_list() == ["store://host/h/a"]
 
 
 def test_a_remote_folder_that_cannot_be_listed_is_asked_again(bucket: Path) -> None:
     with pytest.raises(Unreachable, match="nowhere"):
-        LandingFolder("store://host/nowhere").files()
+        list_files("store://host/nowhere")
 
 
 @pytest.fixture(params=["local", "remote"])

@@ -86,11 +86,11 @@ def test_an_unknown_start_is_refused() -> None:
 def test_a_subscription_travels_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROKER_PASSWORD", "hunter2")
     options: dict[str, str | Secret] = {"sasl.username": "ann", "sasl.password": hr.secret(env="BROKER_PASSWORD")}
-    subscription = Subscription("b:9092", ("t",), False, "earliest", "fail", options)
-    assert "hunter2" not in subscription.to_json() + repr(subscription)
+    subscription = Subscription("b:9092", ("t",), False, "earliest", "fail", tuple(options.items()))
+    assert "hunter2" not in repr(subscription)
     sent = pickle.dumps(subscription)
     assert b"hunter2" not in sent
     again = pickle.loads(sent)
     assert again == subscription
-    assert again.options["sasl.password"] == Secret(env="BROKER_PASSWORD")
+    assert dict(again.options)["sasl.password"] == Secret(env="BROKER_PASSWORD")
     assert again.client_options()["sasl.password"] == "hunter2"

@@ -27,7 +27,7 @@ from headrace.wheel.task import Task
 from tests.tasks import state_in_memory
 
 TASK = Task(BatchRecord(0, 7, {}, {}, {}, drain=False), "flow", 0, lambda *_: None, state_in_memory())
-SUBSCRIPTION = Subscription("nobody:1", ("clicks",), False, "earliest", "fail", {})
+SUBSCRIPTION = Subscription("nobody:1", ("clicks",), False, "earliest", "fail")
 
 
 class Consumer:
@@ -64,16 +64,16 @@ def _payloads(offsets: list[int], keys: list[bytes | None], wanted: Wanted) -> P
 
 
 @pytest.fixture
-def consumers() -> Iterator[dict[str, Consumer]]:
-    held: dict[str, Consumer] = kafka_reader._CONSUMERS  # type: ignore[assignment]
+def consumers() -> Iterator[dict[Subscription, Consumer]]:
+    held: dict[Subscription, Consumer] = kafka_reader._CONSUMERS  # type: ignore[assignment]
     yield held
     held.clear()
 
 
 def _read(
-    consumers: dict[str, Consumer], consumer: Consumer, first: int, until: int, **columns: pl.DataType
+    consumers: dict[Subscription, Consumer], consumer: Consumer, first: int, until: int, **columns: pl.DataType
 ) -> list[Decoded]:
-    consumers[SUBSCRIPTION.to_json()] = consumer
+    consumers[SUBSCRIPTION] = consumer
     declared = {"n": pl.Int64(), **columns}
     decoder = message_decoder("json", Columns({"n": pl.Int64()}), avro_schema=None)
     reader = KafkaReader(SUBSCRIPTION, decoder, declared, arrival=True)
@@ -84,25 +84,25 @@ def _slices(first: int, until: int) -> list[tuple[str, int, int, int]]:
     return [("clicks", 3, first, until)]
 
 
-def test_a_slice_is_whole_in_how_many_pieces_it_may_come(consumers: dict[str, Consumer]) -> None:
+def test_a_slice_is_whole_in_how_many_pieces_it_may_come(consumers: dict[Subscription, Consumer]) -> None:
     (arrived,) = _read(consumers, Consumer(list(range(10)), end=10, at_once=4), 0, 10)
     assert arrived.rows[POSITION].to_list() == list(range(10))
 
 
-def test_messages_behind_the_slice_are_left(consumers: dict[str, Consumer]) -> None:
+def test_messages_behind_the_slice_are_left(consumers: dict[Subscription, Consumer]) -> None:
     (arrived,) = _read(consumers, Consumer([0, 1, 2, 4, 5, 6], end=7), 1, 4)
     assert arrived.rows["n"].to_list() == [1, 2]
 
 
 def test_many_messages_come_in_chunks_of_whole_takes(
-    consumers: dict[str, Consumer], monkeypatch: pytest.MonkeyPatch
+    consumers: dict[Subscription, Consumer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_reader, "CHUNK_MESSAGES", 3)
     chunks = _read(consumers, Consumer(list(range(7)), end=7, at_once=2), 0, 7)
     assert [chunk.rows["n"].to_list() for chunk in chunks] == [[0, 1, 2, 3], [4, 5, 6]]
 
 
-def test_what_kafka_knows_of_a_message_is_told_where_it_is_declared(consumers: dict[str, Consumer]) -> None:
+def test_what_kafka_knows_of_a_message_is_told_where_it_is_declared(consumers: dict[Subscription, Consumer]) -> None:
     metadata = {name: kafka_reader.METADATA[name] for name in ("_key", "_topic", "_partition", "_offset", "_timestamp")}
     (arrived,) = _read(consumers, Consumer([5], end=6), 5, 6, **metadata)
     moment = datetime(1970, 1, 1, 0, 0, 1, 5000, tzinfo=UTC)
@@ -110,7 +110,7 @@ def test_what_kafka_knows_of_a_message_is_told_where_it_is_declared(consumers: d
     assert arrived.arrived.to_list() == [1_005_000]  # type: ignore[union-attr]
 
 
-def test_when_rows_arrived_is_fetched_only_where_it_is_asked_for(consumers: dict[str, Consumer]) -> None:
+def test_when_rows_arrived_is_fetched_only_where_it_is_asked_for(consumers: dict[Subscription, Consumer]) -> None:
     asked: list[Wanted] = []
 
     class Noting(Consumer):
@@ -118,7 +118,7 @@ def test_when_rows_arrived_is_fetched_only_where_it_is_asked_for(consumers: dict
             asked.append(wanted)
             return super().poll(most, seconds, span, wanted)
 
-    consumers[SUBSCRIPTION.to_json()] = Noting([5], end=6)
+    consumers[SUBSCRIPTION] = Noting([5], end=6)
     decoder = message_decoder("json", Columns({"n": pl.Int64()}), avro_schema=None)
     reader = KafkaReader(SUBSCRIPTION, decoder, {"n": pl.Int64()})
     gate = Gate("clicks", reader, None, ingestion_reader=replace(reader, arrival=True))
@@ -129,7 +129,7 @@ def test_when_rows_arrived_is_fetched_only_where_it_is_asked_for(consumers: dict
     assert asked == [Wanted(keys=False, times=False), Wanted(keys=False, times=True)]
 
 
-def test_a_key_that_is_no_text_makes_its_message_alone_a_dead_letter(consumers: dict[str, Consumer]) -> None:
+def test_a_key_that_is_no_text_makes_its_message_alone_a_dead_letter(consumers: dict[Subscription, Consumer]) -> None:
     consumer = Consumer([4, 5, 6, 8], end=9)
     consumer.keys = {4: "ä".encode(), 5: b"\xff\x00", 6: None}
     (arrived,) = _read(consumers, consumer, 4, 9, _key=pl.String())
@@ -149,7 +149,7 @@ class Refusing(Consumer):
 
 
 def test_a_consumer_that_refuses_at_once_is_asked_with_pauses_and_built_anew(
-    consumers: dict[str, Consumer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    consumers: dict[Subscription, Consumer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rests: list[float] = []

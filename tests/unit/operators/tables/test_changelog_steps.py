@@ -44,7 +44,6 @@ def test_a_step_prints_itself_as_the_code_that_makes_it(step: Any, text: str) ->
     ("step", "schema", "id"),
     [
         (materialize("t", key="nobody"), CHANGES, "COLUMN_UNKNOWN"),
-        (materialize("t", key=[]), CHANGES, "KEY_MISSING"),
         (materialize("t", key="position"), CHANGES, "COLUMN_RESERVED"),
         (materialize("t", key="id"), {**CHANGES, "unchanged": TEXT}, "COLUMN_RESERVED"),
         (materialize("t", key="id"), {"id": NUMBER, "at": MOMENT}, "CHANGELOG_EXPECTED"),
@@ -63,6 +62,11 @@ def test_a_step_that_does_not_fit_its_rows_is_refused(step: Any, schema: dict[st
     with pytest.raises(DefinitionError) as refused:
         step.bind(schema, "at")
     assert refused.value.id == id
+
+
+def test_a_table_needs_a_primary_key() -> None:
+    with pytest.raises(DefinitionError, match=r"\[KEY_MISSING\] step 't'"):
+        materialize("t", key=[])
 
 
 @pytest.mark.parametrize(

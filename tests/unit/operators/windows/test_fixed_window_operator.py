@@ -179,10 +179,10 @@ def test_a_result_may_not_take_the_name_of_a_key_or_of_what_every_window_has(nam
 @pytest.mark.parametrize(
     ("step", "problem"),
     [
-        (hr.tumbling("odd", size="1 hour", key="pane"), r"\[KEY_NAME_TAKEN\] window 'odd': key column 'pane'"),
+        (hr.tumbling("odd", size="1 hour", key="pane"), r"\[RESULT_NAME_TAKEN\] window 'odd': key column 'pane'"),
         (
             hr.session("odd", gap="1 hour", key="session_id"),
-            r"\[KEY_NAME_TAKEN\] window 'odd': key column 'session_id'",
+            r"\[RESULT_NAME_TAKEN\] window 'odd': key column 'session_id'",
         ),
         (hr.tumbling("odd", size="1 hour", key=["k", "k"]), r"\[KEY_TWICE\] step 'odd': key column 'k'"),
     ],

@@ -95,7 +95,6 @@ class SourceTable:
 
     @property
     def ddl(self) -> str:
-        """The columns as Spark declares them."""
         return ", ".join(f"`{column.name.replace('`', '``')}` {ddl_type(column.shown)}" for column in self.columns)
 
     def check_declared(self, declared: Mapping[str, pl.DataType]) -> None:

@@ -110,7 +110,6 @@ class ChangeLog:
         return sum(file.stat().st_size for file in (self._file(number), *files) if file.exists())
 
     def last(self) -> LogEntry:
-        """The newest entry, or an empty one."""
         following = self.next()
         return self.entry(following - 1) if following else LogEntry()
 
@@ -120,7 +119,6 @@ class ChangeLog:
         return LocalStorage(self.folder).create(str(name), json.dumps(asdict(entry)).encode())
 
     def remove(self, number: int) -> None:
-        """Remove the oldest entry and its files."""
         for file in self.entry(number).files:
             self.data(file).unlink(missing_ok=True)
         self._file(number).unlink()
@@ -176,7 +174,6 @@ class LogWriter:
         self._bytes = 0
 
     def finish(self) -> tuple[LogFile, ...]:
-        """Make the files durable."""
         self._flush()
         files = tuple(file.finish() for file in self._open)
         if files:

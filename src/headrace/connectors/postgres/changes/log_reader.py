@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from headrace.changelog import CHANGE, COMMITTED_AT, DATABASE_CHANGELOG, POSITION, TRANSACTION, UNCHANGED, OnTruncate
 from headrace.connectors.base.conversion import settle
-from headrace.connectors.base.decoding import DEAD_SCHEMA, Columns, Decoded, as_json
 from headrace.connectors.base.decoding import POSITION as ROW
+from headrace.connectors.base.decoding import Columns, Decoded, as_json
 from headrace.connectors.base.source import Planned, divided
 from headrace.connectors.postgres.changes.catalogue import SCHEMA_CHANGED, START_OVER, SourceColumn
 from headrace.connectors.postgres.changes.change_log import HEAD, KIND, PLACE, UNSENT, ChangeLog, LogEntry, LogFile
@@ -95,7 +95,6 @@ class ChangeLogEnumerator:
         return Planned(until, {WHOLE: max(unread, 1)} if until < newest else {})
 
     def splits(self, since: int, until: int, *, tasks: int) -> list[list[tuple[int, int]]]:
-        """Ranges of entries in order."""
         log = self._log
         runs = divided([self._entry(log, number).rows_of(self._table) for number in range(since, until)], tasks)
         return [[(since + run.start, since + run.stop)] if run.stop > run.start else [] for run in runs]
@@ -123,6 +122,7 @@ class ChangeLogReader:
     def _decoded(self, log: ChangeLog, entry: LogEntry, then: Mapping[str, SourceColumn]) -> Iterator[Decoded]:
         # Letters that concern no single row are numbered behind all rows, so that no two letters share a number.
         first, behind = 0, entry.rows_of(self.table)
+        types = {**self.columns, **DATABASE_CHANGELOG}
         for file in entry.files:
             if file.table == self.table:
                 self._check_columns(file, then)
@@ -133,7 +133,7 @@ class ChangeLogReader:
         added = sorted(set(entry.altered.get(self.table, ())) - then.keys())
         if added:
             detail = f"table {self.table} now has a column {', '.join(added)}, which is not read. {START_OVER}"
-            yield self._note(behind, "COLUMN_ADDED", detail)
+            yield Decoded.of_letter(types, "COLUMN_ADDED", detail, position=behind)
             behind += 1
         if self.table in entry.truncated:
             emptied = f"table {self.table} was emptied with TRUNCATE at {entry.truncated[self.table]}"
@@ -143,7 +143,7 @@ class ChangeLogReader:
                     f"{emptied}, which does not name the removed rows. Start with a new checkpoint, or keep the rows "
                     "with on_truncate='dead_letter'.",
                 )
-            yield self._note(behind, "TABLE_TRUNCATED", f"{emptied}; rows are kept")
+            yield Decoded.of_letter(types, "TABLE_TRUNCATED", f"{emptied}; rows are kept", position=behind)
 
     def _rows(self, texts: pl.DataFrame, file: LogFile, first: int) -> Decoded:
         places = {column.name: str(number) for number, column in enumerate(file.columns)}
@@ -179,9 +179,3 @@ class ChangeLogReader:
             else:
                 continue
             raise HeadraceError(SCHEMA_CHANGED, f"table {self.table}: column {name!r} {change}. {START_OVER}")
-
-    def _note(self, place: int, reason: str, detail: str) -> Decoded:
-        """A dead letter that concerns no single row."""
-        row = {"position": [place], "reason": [reason], "detail": [detail], "raw": [b""]}
-        empty = pl.DataFrame(schema={**self.columns, **DATABASE_CHANGELOG, ROW: pl.Int64()})
-        return Decoded(empty, pl.DataFrame(row, schema=DEAD_SCHEMA))

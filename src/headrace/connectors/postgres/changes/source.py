@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Required, TypedDict, Unpack, overload
 
 import psycopg
 from pyspark.sql.types import StructType
@@ -38,35 +38,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+class SlotOptions(TypedDict, total=False):
+    """The options that are the same for one table and for several."""
+
+    dsn: Required[str]
+    slot: Required[str]
+    password: str | Secret | None
+    publication: str | None
+    on_truncate: OnTruncate
+    retention: Duration | None
+    retention_bytes: int | None
+    name: str | None
+
+
 @overload
 def read_postgres_changes(
-    spark: SparkSession,
-    tables: str,
-    *,
-    dsn: str,
-    slot: str,
-    password: str | Secret | None = None,
-    schema: str | None = None,
-    publication: str | None = None,
-    on_truncate: OnTruncate = "stop",
-    retention: Duration | None = "1 day",
-    retention_bytes: int | None = None,
-    name: str | None = None,
+    spark: SparkSession, tables: str, *, schema: str | None = None, **options: Unpack[SlotOptions]
 ) -> DataFrame: ...
 @overload
 def read_postgres_changes(
     spark: SparkSession,
     tables: list[str] | tuple[str, ...],
     *,
-    dsn: str,
-    slot: str,
-    password: str | Secret | None = None,
     schema: Mapping[str, str] | None = None,
-    publication: str | None = None,
-    on_truncate: OnTruncate = "stop",
-    retention: Duration | None = "1 day",
-    retention_bytes: int | None = None,
-    name: str | None = None,
+    **options: Unpack[SlotOptions],
 ) -> dict[str, DataFrame]: ...
 @stable
 def read_postgres_changes(
