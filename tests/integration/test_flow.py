@@ -277,3 +277,86 @@ def test_the_state_of_a_running_flow_is_read_from_outside(place: Any, spark: Spa
         hr.read_state(place.checkpoint, "spend", "daily")
     with pytest.raises(hr.DefinitionError, match="is not the folder of a flow that has run a batch"):
         hr.read_state(place.checkpoint, "other", "hourly")
+
+
+def test_a_task_that_fails_is_told_with_the_author_s_traceback_and_its_batch_runs_again(
+    place: Any, spark: SparkSession
+) -> None:
+    _land(place)
+    corrected = place.root / "corrected"
+    folder = str(corrected)
+
+    def halving(frame: DataFrame) -> DataFrame:
+        def halve_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                if 7 in batch.column("amount").to_pylist() and not Path(folder).exists():
+                    raise ValueError("seven cannot be halved")
+                yield batch
+
+        return frame.mapInArrow(halve_all, frame.schema)
+
+    pipeline = _pipeline(place, hr.to_memory("halved"), before=halving)
+    with pytest.raises(hr.HeadraceError, match=r"^\[BATCH_FAILED\] flow 'spend', batch 1: a task failed") as raised:
+        pipeline.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    said = str(raised.value)
+    assert "in halve_all" in said
+    assert said.endswith("ValueError: seven cannot be halved")
+    assert "\tat " not in said
+    begun = BatchLog(LocalStorage(place.checkpoint / "spend")).record
+    assert begun is not None
+    assert begun.batch == 1
+    corrected.touch()
+    pipeline.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    assert _windows("halved") == EXPECTED
+    assert history.read(place.checkpoint / "spend")[1].clock == begun.clock
+
+
+def test_a_flow_that_fails_and_one_beside_it_each_go_on_from_their_own_log(place: Any, spark: SparkSession) -> None:
+    _land(place)
+    written: dict[str, list[int]] = {"steady": [], "failing": []}
+
+    def write(frame: DataFrame, batch: hr.BatchIdentity, kept: Any) -> hr.Written:
+        written[batch.flow].append(batch.batch)
+        if batch.flow == "failing" and batch.batch == 1 and written["failing"] == [0, 1]:
+            raise ConnectionError("the sink is away")
+        told: hr.Written = kept.write(frame, batch)
+        return told
+
+    @hr.pipeline(name="two")
+    def two(spark: SparkSession) -> None:
+        rows = hr.read_files(spark, place.landing, format="json", schema=SCHEMA, name="payments", files_per_batch=1)
+        timed = rows.transform(hr.event_time("at"))
+        for name in written:
+            step = hr.tumbling(f"hourly_{name}", size="1 hour", key="account").agg(spent="sum(amount)", n="count(*)")
+            windows = timed.transform(step.late(hr.side_output()))
+            hr.write(name, windows, Custom(f"two {name}", write))
+
+    with pytest.raises(ConnectionError, match="the sink is away"):
+        two.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    assert BatchLog(LocalStorage(place.checkpoint / "failing")).next_batch == 1
+    two.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    for name in written:
+        assert _windows(f"two {name}") == EXPECTED
+        batches = history.read(place.checkpoint / name)
+        assert [entry.batch for entry in batches] == list(range(len(batches)))
+    assert written["steady"] == sorted(set(written["steady"]))
+    assert written["failing"] == sorted([*set(written["failing"]), 1])
+
+
+def test_of_spark_s_streaming_checkpoint_there_is_only_that_of_a_pump(place: Any, spark: SparkSession) -> None:
+    _land(place)
+
+    @hr.pipeline(name="both")
+    def both(spark: SparkSession) -> None:
+        stream = hr.source(spark.readStream.schema(SCHEMA).json(str(place.landing)), name="stream")
+        files = hr.read_files(spark, place.landing, format="json", schema=SCHEMA, name="files")
+        for name, rows in (("pumped", stream), ("read", files)):
+            step = hr.tumbling(name, size="1 hour", key="account").agg(spent="sum(amount)").late(hr.side_output())
+            hr.write(name, rows.transform(hr.event_time("at")).transform(step), hr.to_files(place.root / name))
+
+    both.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    pump = place.checkpoint / "pumped" / "pump" / "stream"
+    of_spark = {"commits", "metadata", "offsets"}
+    assert of_spark <= {each.name for each in pump.iterdir()}
+    found = [each for each in place.checkpoint.rglob("*") if each.name.strip(".").removesuffix(".crc") in of_spark]
+    assert {each.parent for each in found} == {pump}

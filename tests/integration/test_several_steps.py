@@ -84,6 +84,21 @@ def test_two_windows_on_one_source_give_what_each_would_give_alone(place: Any, s
     }
 
 
+def test_spark_s_ui_names_flow_batch_and_steps_of_every_job(place: Any, spark: SparkSession) -> None:
+    _land(place)
+    _two_windows(place).run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    context: Any = spark.sparkContext._jsc
+    context.sc().listenerBus().waitUntilEmpty()
+    jobs = context.sc().statusStore().jobsList(None)
+    described = {
+        job.description().get()
+        for job in map(jobs.apply, range(jobs.size()))
+        if job.jobGroup().isDefined() and job.jobGroup().get() == str(place.checkpoint / "spend")
+    }
+    batches = history.read(place.checkpoint / "spend")
+    assert described == {f"spend, batch {entry.batch}: hourly, daily" for entry in batches}
+
+
 class FailsOnce:
     """A sink that fails in a batch, after the sinks before it have been written."""
 

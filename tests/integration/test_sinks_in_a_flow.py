@@ -27,6 +27,8 @@ from headrace.checkpoint.log import Log
 from headrace.checkpoint.outages import OutageMarker, outages
 from headrace.checkpoint.storage import LocalStorage
 from headrace.cli import app
+from headrace.connectors.servers import running
+from headrace.event_time.record import BatchLog
 from headrace.json_codec import encode
 from headrace.observe import history
 from headrace.observe.account import SourceCounts
@@ -470,6 +472,41 @@ def test_empty_batches_leave_no_mark_and_break_nothing(
     assert [entry.account.sinks["main#1"].out for entry in batches] == [0, 1, 0, 0, 1]
 
 
+def test_a_stop_while_a_sink_is_away_cancels_the_batch_and_the_next_start_runs_it_again(
+    place: Any, spark: SparkSession
+) -> None:
+    flow = LocalStorage(place.checkpoint / "copy")
+    with running("redis") as server:
+        copy = _copying(place.landing, hr.to_redis(server.url, key="{id}"))
+        place.land("1", ("1", "a", 5, "10:05:00"))
+        started = copy.start(checkpoint=place.checkpoint, mode=hr.micro_batch("100 milliseconds"), spark=spark)
+        _until(lambda: started.status()["copy"] is not None)
+        server.kill()
+        place.land("2", ("2", "a", 7, "10:06:00"))
+        _until(lambda: outages(flow) != [])
+        started.stop()
+        log = BatchLog(flow)
+        assert log.record is not None
+        assert log.next_batch == log.record.batch == 1
+        server.start()
+        place.land("3", ("3", "a", 9, "10:07:00"))
+        _run(copy, place.checkpoint, spark)
+        with redis.Redis.from_url(server.url, decode_responses=True) as client:
+            kept = {key: client.hget(key, "amount") for key in client.scan_iter("[0-9]*")}
+    assert kept == {"1": "5", "2": "7", "3": "9"}
+    batches = history.read(place.checkpoint / "copy")
+    assert [(entry.batch, entry.account.sinks["main"].written) for entry in batches] == [(0, 1), (1, 1), (2, 1)]
+    assert batches[1].clock == log.record.clock
+    assert outages(flow) == []
+
+
+def _until(said: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not said():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.05)
+
+
 def test_a_second_start_is_refused_with_the_holders_name_and_old_signs_are_cleared(
     place: Any, spark: SparkSession
 ) -> None:
@@ -479,18 +516,15 @@ def test_a_second_start_is_refused_with_the_holders_name_and_old_signs_are_clear
         "no answer"
     )
     OutageMarker(LocalStorage(place.checkpoint), "source.payments", "kafka topic 'older'").begin("no answer")
-    running = copy.start(checkpoint=place.checkpoint, mode=hr.micro_batch("200 milliseconds"), spark=spark)
+    started = copy.start(checkpoint=place.checkpoint, mode=hr.micro_batch("200 milliseconds"), spark=spark)
     try:
         assert outages(LocalStorage(place.checkpoint / "copy")) == outages(LocalStorage(place.checkpoint)) == []
         holder = rf"\[CHECKPOINT_IN_USE\].*process {os.getpid()} on {socket.gethostname()}"
         with pytest.raises(hr.HeadraceError, match=holder):
             copy.start(checkpoint=place.checkpoint, spark=spark)
-        until = time.monotonic() + 60
-        while running.status()["copy"] is None:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        _until(lambda: started.status()["copy"] is not None)
     finally:
-        running.stop()
+        started.stop()
     assert committed_rows(place.root / "out")["id"].to_list() == ["1"]
     assert isinstance(committed_rows(place.root / "out"), pl.DataFrame)
     shown = CliRunner().invoke(app, ["status", str(place.checkpoint)], env={"COLUMNS": "140"}).stdout

@@ -57,7 +57,8 @@ class Job:
         with (self.root / "output.txt").open("ab") as output:
             command = [sys.executable, str(FOLDER / self.script), str(self.root), *arguments]
             # Spark's workers import failpoints too.
-            environment = {**os.environ, "PYTHONPATH": str(FOLDER.parents[1])}
+            places = filter(None, (str(FOLDER.parents[1]), os.environ.get("PYTHONPATH")))
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
             process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, env=environment)
             try:
                 yield process

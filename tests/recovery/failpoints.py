@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from headrace.checkpoint.storage import LocalStorage
@@ -30,14 +31,14 @@ def nothing() -> None:
 
 
 def wrap(
-    owner: type,
+    owner: type | ModuleType,
     method: str,
     here: Callable[..., bool],
     *,
     before: Callable[[], None] = nothing,
     after: Callable[[], None] = nothing,
 ) -> None:
-    """Do something before or after a method's calls that are meant."""
+    """Do something before or after those calls of a method, or of a module's function, that are meant."""
     original = getattr(owner, method)
 
     def wrapped(self: Any, *arguments: Any, **named: Any) -> Any:

@@ -23,9 +23,11 @@ from headrace.checkpoint.log import FOLDER
 from headrace.checkpoint.storage import LocalStorage
 from headrace.checkpoint.sweep import Sweeper
 from headrace.connectors.files import sink as files
+from headrace.connectors.files.listing import FileEnumerator
 from headrace.connectors.files.sink import FileSink
 from headrace.event_time.record import BatchLog
 from headrace.generator.payments import Payments
+from headrace.observe import history
 from tests.recovery.failpoints import FAILPOINT, IN_TASKS, crash, wrap
 
 PART_PATIENCE = 60.0
@@ -33,7 +35,7 @@ PART_PATIENCE = 60.0
 
 @hr.pipeline(name="recovery")
 def spend(spark: SparkSession, root: str, size: str, files_per_batch: int) -> None:
-    """Spend by account and window; late payments and broken ones beside it."""
+    """Spend by account and by shop; late payments and broken ones beside it."""
     payments = hr.read_files(
         spark, f"{root}/in", format="json", schema=Payments.schema, name="payments", files_per_batch=files_per_batch
     ).transform(hr.event_time("at", out_of_order="2 seconds"))
@@ -43,7 +45,13 @@ def spend(spark: SparkSession, root: str, size: str, files_per_batch: int) -> No
         .late(hr.side_output())
         .outputs(payments)
     )
-    hr.write("spend", (windows.main, hr.to_files(f"{root}/out/main")), (windows.late, hr.to_files(f"{root}/out/late")))
+    sales = hr.tumbling("sales", size=size, key="shop").agg(sold="sum(amount)").late(hr.drop())
+    hr.write(
+        "spend",
+        (windows.main, hr.to_files(f"{root}/out/main")),
+        (sales(payments), hr.to_files(f"{root}/out/sales")),
+        (windows.late, hr.to_files(f"{root}/out/late")),
+    )
 
 
 def install(name: str, batch: int, marker: str) -> None:
@@ -54,6 +62,8 @@ def install(name: str, batch: int, marker: str) -> None:
         crash(marker, group)
 
     match name:
+        case "after the list of files":
+            wrap(FileEnumerator, "_store", lambda files: True, after=die)
         case "after the batch record":
             wrap(BatchLog, "write_record", lambda record: record.batch == batch, after=die)
         case "mid sink write":
@@ -61,17 +71,21 @@ def install(name: str, batch: int, marker: str) -> None:
         case "between two writers":
             _break_parts(batch, lambda folder: _second_part(folder, marker, group))
         case "after state":
-            wrap(FileSink, "write_parts", lambda frame, staging: _is_main(staging, batch), after=die)
+            wrap(FileSink, "write_parts", lambda frame, staging: _is_of("spend.main", staging, batch), after=die)
         case "before sink commit":
-            wrap(FileSink, "commit", lambda file, listing: _is_main(file, batch), before=die)
+            wrap(FileSink, "commit", lambda file, listing: _is_of("spend.main", file, batch), before=die)
         case "after sink commit":
-            wrap(FileSink, "commit", lambda file, listing: _is_main(file, batch), after=die)
+            wrap(FileSink, "commit", lambda file, listing: _is_of("spend.main", file, batch), after=die)
+        case "between two main outputs":
+            wrap(FileSink, "commit", lambda file, listing: _is_of("sales.main", file, batch), before=die)
         case "between two sinks' commits":
-            wrap(FileSink, "commit", lambda file, listing: _is_late(file, batch), before=die)
+            wrap(FileSink, "commit", lambda file, listing: _is_of("spend.late", file, batch), before=die)
         case "before the outcome":
             wrap(BatchLog, "write_outcome", lambda outcome: outcome.batch == batch, before=die)
         case "after the outcome":
             wrap(BatchLog, "write_outcome", lambda outcome: outcome.batch == batch, after=die)
+        case "before the history":
+            wrap(history, "append", lambda entry: entry.batch == batch, before=die)
         case "after the takeover":
             wrap(BatchLog, "take_over", lambda: True, after=die)
         case "record half written":
@@ -115,12 +129,8 @@ def _half_of_a_sweep(batch: int, die: Callable[[], None]) -> None:
     wrap(LocalStorage, "delete", lambda name: name.startswith("state/") and swept[-1:] == [batch], after=die)
 
 
-def _is_main(path: Path, batch: int) -> bool:
-    return f".main-0000-{batch:010d}" in path.name
-
-
-def _is_late(path: Path, batch: int) -> bool:
-    return f".spend.late-0000-{batch:010d}" in path.name
+def _is_of(output: str, path: Path, batch: int) -> bool:
+    return f".{output}-0000-{batch:010d}" in path.name
 
 
 PartWriter = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -131,7 +141,7 @@ def _break_parts(batch: int, broken: Callable[[str], Callable[[PartWriter], Part
 
     def part_writer(staging: str, format: Any) -> PartWriter:
         writer = original(staging, format)
-        return broken(staging)(writer) if _is_main(Path(staging), batch) else writer
+        return broken(staging)(writer) if _is_of("spend.main", Path(staging), batch) else writer
 
     files._part_writer = part_writer
 

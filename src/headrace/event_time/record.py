@@ -129,6 +129,8 @@ class BatchOutcome:
     """The definition by which the due times in the state of each step were computed."""
     positions: Mapping[str, Any] = field(default_factory=dict)
     """Up to where each source is read."""
+    total: Mapping[str, Any] = field(default_factory=dict)
+    """The account of all batches so far."""
 
     @property
     def files(self) -> set[str]:

@@ -14,6 +14,7 @@ from headrace.errors import HeadraceError, author_traceback, reported
 from headrace.event_time.record import BatchLog, BatchRecord
 from headrace.event_time.time_keeper import Clock, Reads, TimeKeeper, Topology
 from headrace.graph import FlowNode, Graph
+from headrace.json_codec import decode, encode
 from headrace.nodes import NodeId
 from headrace.observe import history
 from headrace.observe.account import Account, account_of, step_counters, total
@@ -95,7 +96,7 @@ class Flow:
         self._sweeper = Sweeper(self._storage, STATE, epoch=self.planner.epoch)
         last = history.newest(self.folder)
         self._throttle = Throttle(mode, node, graph, last=last)
-        self._total = Account() if last is None else last.total
+        self._total = decode(Account, self.planner.total)
         self._reads = SourceReads(graph, node.sources, self._storage, self._stopping)
         self._plan = FlowPlan(graph, node, self._session, self._reads.placeholders)
         self._steps = ", ".join(node.steps or node.sources)
@@ -233,7 +234,7 @@ class Flow:
             raise reported(error) or self._failed(record, error) from error
 
     def _failed(self, record: BatchRecord, error: BaseException) -> HeadraceError:
-        said = author_traceback(error) or str(error)
+        said = author_traceback(error) or str(error).partition("\n\tat ")[0]
         return HeadraceError(
             "BATCH_FAILED",
             f"flow {self.node.name!r}, batch {record.batch}: a task failed, and the batch is not done. Correct what "
@@ -263,12 +264,12 @@ class Flow:
         account = account_of(reports, outputs.written)
         account.check(flow=self.node.name, batch=record.batch)
         self._lease.check()
-        self.planner.conclude(record, reports, outputs.marked)
+        self._total = total((self._total, account))
+        self.planner.conclude(record, reports, outputs.marked, encode(self._total))
         self._tables.forget(record.tables)
         self._sweeper.batch(self.planner.files, done=record.batch, now=self._clock())
         whole = time.monotonic() - began
         seconds = BatchSeconds(round(computed - began, 3), round(whole, 3))
-        self._total = total((self._total, account))
         history.append(self.folder, self._entry(record, reports, account, seconds))
         self._throttle.learn(rows=account.read, seconds=whole)
 

@@ -35,6 +35,7 @@ RULES_INPUT = "rules"
 WRITING_ALONE = Writing()
 NO_READS: Reads = {}
 NO_MARKED: Mapping[str, frozenset[int]] = {}
+NO_TOTAL: Mapping[str, Any] = {}
 
 
 class Planner:
@@ -60,6 +61,8 @@ class Planner:
         """The last batch that each writer of each sink marked."""
         self.positions: dict[str, Any] = {}
         """Up to where each source is read."""
+        self.total: Mapping[str, Any] = {}
+        """The account of all batches so far."""
         self.rules_versions: dict[str, int] = {}
         """How many changes of its rules each step that has any has taken so far."""
         self.drained = False
@@ -70,6 +73,7 @@ class Planner:
             self._definitions |= last.definitions
             time.restore(last)
             self.positions = dict(last.positions)
+            self.total = last.total
             self.rules_versions = dict(last.rules_versions)
             self.drained = last.drained
             if last.generation == writing.generation:
@@ -136,11 +140,16 @@ class Planner:
         )
 
     def conclude(
-        self, record: BatchRecord, reports: BatchReports, marked: Mapping[str, Collection[int]] = NO_MARKED
+        self,
+        record: BatchRecord,
+        reports: BatchReports,
+        marked: Mapping[str, Collection[int]] = NO_MARKED,
+        total: Mapping[str, Any] = NO_TOTAL,
     ) -> None:
         """Log what the next batch starts from, after the reports of a batch's tasks and the sinks' writers."""
         self.time.observe(record, reports)
         self.positions |= {name: read.until for name, read in record.reads.items()}
+        self.total = total
         for step in record.time_bounds:
             changes = reports.inputs.get(NodeId("step", step, RULES_INPUT))
             if changes is not None:
@@ -163,6 +172,7 @@ class Planner:
                 self.marks,
                 self._definitions,
                 self.positions,
+                self.total,
             ),
         )
         self.time.end()

@@ -111,6 +111,14 @@ def test_a_new_planner_takes_up_where_the_log_ended() -> None:
     assert (again.plan().batch, again.plan().watermarks) == (2, watermarks)
 
 
+def test_the_account_of_all_batches_is_in_the_log() -> None:
+    storage, so_far = MemoryStorage(), {"sources": {"payments": {"read": 5}}}
+    first = _planner(storage, Clock())
+    first.conclude(first.plan(), _saw(0), total=so_far)
+    first.begin_at({"orders": 7})
+    assert _planner(storage, Clock()).total == so_far
+
+
 def test_positions_move_when_a_batch_is_done_and_a_batch_that_runs_again_reads_what_was_logged() -> None:
     storage, clock = MemoryStorage(), Clock()
     planner = _planner(storage, clock)

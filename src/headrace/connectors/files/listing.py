@@ -39,6 +39,25 @@ def list_files(place: str) -> pl.DataFrame:
     return pl.DataFrame(found, schema=SCHEMA, orient="row")
 
 
+def file_stat(path: str, place: str) -> tuple[int, int] | None:
+    """The size of a file and when it was modified; None if it is gone, ``Unreachable`` if its folder is."""
+    local = local_path(path)
+    try:
+        if local is not None:
+            now = local.stat()
+            return now.st_size, now.st_mtime_ns // 1000
+        system, inside = fs.FileSystem.from_uri(path)
+        found = system.get_file_info(inside)
+        if found.type == fs.FileType.File:
+            return found.size, found.mtime_ns // 1000
+    except FileNotFoundError:
+        pass
+    except OSError as problem:
+        raise Unreachable(str(problem)) from None
+    list_files(place)
+    return None
+
+
 def _local_files(folder: Path) -> Iterator[tuple[str, int, int]]:
     folders = [str(folder)]
     while folders:
@@ -65,20 +84,6 @@ def _remote_files(place: str) -> Iterator[tuple[str, int, int]]:
         if found.type == fs.FileType.File and found.size and not any(map(_is_hidden, below.split("/"))):
             path = f"{uri.rstrip('/')}/{quote(below)}"
             yield f"{path}?{options}" if options else path, found.size, found.mtime_ns // 1000
-
-
-def is_changed(path: str, size: int, modified: int) -> bool:
-    """Whether a file is there, but is not the one that was listed."""
-    local = local_path(path)
-    if local is not None:
-        try:
-            now = local.stat()
-        except FileNotFoundError:
-            return False
-        return (now.st_size, now.st_mtime_ns // 1000) != (size, modified)
-    system, inside = fs.FileSystem.from_uri(path)
-    found = system.get_file_info(inside)
-    return bool(found.type == fs.FileType.File and (found.size, found.mtime_ns // 1000) != (size, modified))
 
 
 def _as_text(path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,14 +14,16 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.checkpoint.outages import OutageMarker
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
 from headrace.connectors.base.decoding import POSITION, Decoded, Decoder, as_json
 from headrace.connectors.base.json_lines import JsonLines
+from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.base.source import ROW_POSITION, Gate, add_source, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import DebeziumFiles, debezium_messages
-from headrace.connectors.files.listing import FileEnumerator, is_changed
+from headrace.connectors.files.listing import FileEnumerator, file_stat
 from headrace.errors import DefinitionError
 from headrace.schemas import parse_ddl
 from headrace.stability import stable
@@ -31,25 +34,41 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Format = Literal["json", "csv", "parquet"]
+ASKED_AGAIN_SECONDS = 1.0
 CHANGED = "the file was written again after it was listed; let files appear whole and give new rows a new file"
 
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """Reads files; with ``listed`` these are commit files that list the data files."""
+    """Reads files of a folder; with ``listed`` these are commit files that list the data files."""
 
+    source: str
+    place: str
     decoder: Decoder
     listed: bool
 
     def read(self, given: Sequence[tuple[str, int, int]], task: Task) -> Iterator[Decoded]:
         for path, size, modified in given:
-            if is_changed(path, size, modified):
+            if self._stat(path, task) not in ((size, modified), None):
                 letter = Decoded.of_letter(self.decoder.columns.types, "FILE_CHANGED", CHANGED)
                 yield replace(letter, origin=path, arrived=modified)
                 continue
             for file in self._listed(path) if self.listed else [path]:
                 for decoded in self.decoder.decode(file):
                     yield replace(decoded, origin=file, arrived=modified)
+
+    def _stat(self, path: str, task: Task) -> tuple[int, int] | None:
+        """The size of a file and when it was modified, None if it is gone; waits while the folder is away."""
+        outage = OutageMarker(task.state.storage, f"source.{self.source}", self.place)
+        while True:
+            try:
+                found = file_stat(path, self.place)
+            except Unreachable as problem:
+                outage.begin(str(problem))
+                time.sleep(ASKED_AGAIN_SECONDS)
+            else:
+                outage.end()
+                return found
 
     def _listed(self, commit: str) -> list[str]:
         root = commit.rsplit("/", 2)[0]
@@ -134,8 +153,9 @@ def read_files(
             "FORMAT_UNKNOWN", f"format={format!r} is not known. Use 'json' (lines), 'csv' or 'parquet'."
         )
     called = source_name(name, Path(location.rstrip("/")).name)
-    gate = Gate(called, FileReader(decoder, listed), None, adds_position=ROW_POSITION in struct.fieldNames())
     folder = f"{place.rstrip('/')}/{COMMITS}" if listed else place
+    reader = FileReader(called, folder, decoder, listed)
+    gate = Gate(called, reader, None, adds_position=ROW_POSITION in struct.fieldNames())
     fingerprint: dict[str, object] = {"kind": "files", "path": location, "format": format, "schema": str(schema)}
     if listed:
         # Other files are counted then, so a checkpoint of the plain folder would read all rows again.

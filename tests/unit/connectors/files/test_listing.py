@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from pyarrow import fs
 
+from headrace.checkpoint.outages import outages
 from headrace.checkpoint.storage import LocalStorage, MemoryStorage, Storage
 from headrace.connectors.base.decoding import Columns
 from headrace.connectors.base.json_lines import JsonLines
@@ -41,6 +42,11 @@ def land(folder: Path, *names: str, second: int = 0, content: str = '{"n":1}\n')
 def read_by(enumerator: FileEnumerator, since: Position, until: Position) -> list[str]:
     """The names of the files that a batch reads."""
     return [Path(path).name for split in enumerator.splits(since, until, tasks=2) for path, _, _ in split]
+
+
+def reader_of(place: str | Path) -> FileReader:
+    """Reads numbers in lines."""
+    return FileReader("in", str(place), JsonLines(Columns({"n": pl.Int64()})), listed=False)
 
 
 class Reading:
@@ -97,7 +103,7 @@ def test_hidden_and_empty_files_and_links_to_nothing_are_passed_over_until_they_
 def test_a_file_of_any_name_is_read(tmp_path: Path, name: str) -> None:
     land(tmp_path, name)
     [given] = list_files(str(tmp_path)).rows()
-    [chunk] = FileReader(JsonLines(Columns({"n": pl.Int64()})), listed=False).read([given], TASK)
+    [chunk] = reader_of(tmp_path).read([given], TASK)
     assert (chunk.rows["n"].to_list(), chunk.dead.height) == ([1], 0)
 
 
@@ -273,8 +279,7 @@ def test_a_remote_folder_is_listed_like_a_local_one(bucket: Path, place: str) ->
     assert files.rows() == [
         (f"store://host/in/{name}{options}", 8, 5_000_000) for name in ("100%25.json", "a%20b.json", "deep/host")
     ]
-    reader = FileReader(JsonLines(Columns({"n": pl.Int64()})), listed=False)
-    chunks = list(reader.read(files.rows(), TASK))
+    chunks = list(reader_of(place).read(files.rows(), TASK))
     assert [(chunk.rows["n"].to_list(), chunk.dead.height) for chunk in chunks] == [([1], 0)] * 3
 
 
@@ -304,7 +309,7 @@ def dead_letters(place: str, bucket: Path, change: Callable[[Path], object]) -> 
     found = []
     rows = 0
     for given in enumerator.splits({"lists": []}, until, tasks=2):
-        for chunk in FileReader(JsonLines(Columns({"n": pl.Int64()})), listed=False).read(given, TASK):
+        for chunk in reader_of(place).read(given, TASK):
             rows += chunk.rows.height
             found += [(reason, Path(chunk.origin).name, detail) for _, reason, detail, _ in chunk.dead.rows()]
     assert rows == 1
@@ -329,3 +334,22 @@ def test_a_file_that_is_gone_after_it_was_listed_is_one_dead_letter(place: str, 
     [(reason, name, detail)] = dead_letters(place, bucket, Path.unlink)
     assert (reason, name) == ("FILE_UNREADABLE", "b")
     assert "No such file" in detail
+
+
+def test_a_task_whose_folder_goes_away_waits_for_it_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, away = tmp_path / "in", tmp_path / "away"
+    land(folder, "a", second=1)
+    given = list_files(str(folder)).rows()
+    folder.rename(away)
+
+    def come_back(seconds: float) -> None:
+        [outage] = outages(TASK.state.storage)
+        assert (outage.sink, "No such file" in outage.reason) == (str(folder), True)
+        away.rename(folder)
+
+    monkeypatch.setattr("headrace.connectors.files.source.time.sleep", come_back)
+    [chunk] = reader_of(folder).read(given, TASK)
+    assert (chunk.rows["n"].to_list(), chunk.dead.height) == ([1], 0)
+    assert outages(TASK.state.storage) == []

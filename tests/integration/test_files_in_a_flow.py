@@ -1,0 +1,58 @@
+"""A landing folder while a flow reads it: files come, change and go, and so does the folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace as hr
+from headrace.observe.status import statuses
+from tests.integration.conftest import SCHEMA
+
+pytestmark = [pytest.mark.spark, pytest.mark.full]
+
+
+def _until(said: Callable[[], bool]) -> None:
+    until = time.monotonic() + 120
+    while not said():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_files_and_their_folder_may_come_and_go_and_every_row_is_read_once(place: Any, spark: SparkSession) -> None:
+    kept = f"read {place.root}"
+
+    @hr.pipeline(name="read")
+    def read(spark: SparkSession) -> None:
+        rows = hr.read_files(spark, place.landing, format="json", schema=SCHEMA, name="payments")
+        hr.write("read", rows, hr.to_memory(kept))
+
+    def ids() -> list[str]:
+        return sorted(row["id"] for row in hr.memory(kept))
+
+    def waiting() -> list[str]:
+        return [text for flow in statuses(place.checkpoint) for text in flow.waiting]
+
+    place.land("1", ("1", "a", 5, "10:05:00"))
+    place.land("2", ("2", "a", 5, "10:06:00"))
+    running = read.start(checkpoint=place.checkpoint, mode=hr.micro_batch("100 milliseconds"), spark=spark)
+    try:
+        _until(lambda: ids() == ["1", "2"])
+        (place.landing / "1.json").unlink()
+        # A file is known by its path, so what is in it now is not read.
+        place.land("2", ("another", "a", 5, "10:06:00"))
+        place.land("3", ("3", "a", 5, "10:07:00"))
+        _until(lambda: ids() == ["1", "2", "3"])
+        away = place.landing.rename(place.root / "away")
+        _until(lambda: [str(place.landing) in text for text in waiting()] == [True])
+        away.rename(place.landing)
+        place.land("4", ("4", "a", 5, "10:08:00"))
+        _until(lambda: ids() == ["1", "2", "3", "4"])
+        assert waiting() == []
+    finally:
+        running.stop()
+    assert ids() == ["1", "2", "3", "4"]
