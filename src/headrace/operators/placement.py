@@ -103,7 +103,7 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
     schemas = ((polars_schema(frame.schema), time.name) for frame, time in zip(frames, times, strict=True))
     operator: AnyOperator = step.bind(*chain.from_iterable(schemas))
     parts = _packed(step.name, wholes, operator, graph)
-    blobs = by_slot(reduce(lambda left, right: left.union(right), (part.frame for part in parts)))
+    blobs = by_slot(reduce(lambda left, right: left.union(right), (part.frame for part in parts)), graph.slots)
     results = partial(turned, operator=operator)
     label = f"headrace.state.{step.name}"
     node = NodeId("step", step.name)
