@@ -163,6 +163,8 @@ class Graph:
     """Into how many key groups state is divided; None for what a checkpoint has, or the usual number."""
     bounded: Mapping[str, DataFrame] = field(default_factory=dict)
     """Tables that take the place of sources."""
+    slots: int = 1
+    """How many tasks share the state of a step."""
     sources: dict[str, SourceNode] = field(default_factory=dict)
     steps: dict[str, StepNode] = field(default_factory=dict)
     flows: dict[str, FlowNode] = field(default_factory=dict)

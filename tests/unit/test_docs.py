@@ -9,9 +9,11 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 WITHOUT_EXAMPLES = ("concepts.md", "delivery-guarantees.md")
-ON_SPARK = DOCS / "state.md"
-"""Its examples run a flow."""
-PAGES = {*DOCS.glob("*.md"), *(DOCS / "windows").glob("*.md")} - {DOCS / page for page in WITHOUT_EXAMPLES}
+ON_SPARK = (DOCS / "state.md", DOCS / "how-to" / "bounded-data.md")
+"""Their examples run on Spark."""
+PAGES = {*DOCS.glob("*.md"), *(DOCS / "windows").glob("*.md"), DOCS / "how-to" / "spark-streams.md"} - {
+    DOCS / page for page in WITHOUT_EXAMPLES
+}
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
@@ -24,16 +26,17 @@ def _run_examples(page: Path) -> None:
         exec(compile(example, str(page), "exec"), names)
 
 
-@pytest.mark.parametrize("page", sorted(PAGES - {ON_SPARK}), ids=lambda page: str(page.relative_to(DOCS)))
+@pytest.mark.parametrize("page", sorted(PAGES - {*ON_SPARK}), ids=lambda page: str(page.relative_to(DOCS)))
 def test_the_examples_of_a_page_run(page: Path) -> None:
     _run_examples(page)
 
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-def test_the_examples_of_a_page_run_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", ON_SPARK, ids=lambda page: page.name)
+def test_the_examples_of_a_page_run_on_spark(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    _run_examples(ON_SPARK)
+    _run_examples(page)
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))

@@ -103,7 +103,7 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
     schemas = ((polars_schema(frame.schema), time.name) for frame, time in zip(frames, times, strict=True))
     operator: AnyOperator = step.bind(*chain.from_iterable(schemas))
     parts = _packed(step.name, wholes, operator, graph)
-    blobs = shuffled([part.frame for part in parts])
+    blobs = shuffled([part.frame for part in parts], graph.slots)
     results = partial(turned, operator=operator)
     label = f"headrace.state.{step.name}"
     node = NodeId("step", step.name)
@@ -135,9 +135,9 @@ def _packed(
     )
 
 
-def shuffled(packed: Sequence[DataFrame]) -> DataFrame:
+def shuffled(packed: Sequence[DataFrame], slots: int) -> DataFrame:
     """The blobs of all inputs of a step, in the tasks of their slots."""
-    return by_slot(reduce(lambda left, right: left.union(right), packed))
+    return by_slot(reduce(lambda left, right: left.union(right), packed), slots)
 
 
 def pack_origin(origin: Origin, inputs: Sequence[Input], graph: Graph, *, name: str) -> DataFrame:

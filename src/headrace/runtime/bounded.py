@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
+from pyspark.sql.types import DataType, StructType, TimestampType
 
 from headrace.checkpoint.storage import MemoryStorage
 from headrace.errors import DefinitionError, HeadraceError
@@ -32,7 +33,7 @@ from headrace.wheel.stateless import Stateless, pass_rows
 from headrace.wheel.task import SIDE, Task, TaskState
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 MAIN = "main"
 BYTES_OF_A_SLOT = 64 << 20
@@ -67,10 +68,15 @@ def over(
             f"step {step.name!r}: hr.over runs once over tables, and this frame is a stream. In a pipeline apply the "
             "step itself, as in frame.transform(step); hr.source(frame, name=...) reads a stream of Spark.",
         )
+    if len(named) != len(tables):
+        raise DefinitionError(
+            "INPUTS_MISMATCH",
+            f"step {step.name!r}: time={time!r} names {len(named)} columns for {len(tables)} tables. Name one of each.",
+        )
     times = [_time_of(table, name, step) for table, name in zip(tables, named, strict=True)]
     inputs = [part for table, at in zip(tables, times, strict=True) for part in (polars_schema(table.schema), at)]
     operator: AnyOperator | Stateless = step.bind(*inputs)
-    slots = _slots(tables)
+    slots = slots_for(tables[0].sparkSession, tables, KEY_GROUPS)
     this_task = partial(_task, _record(step, slots), _storage_of(step), step.name)
     reads = [partial(_timely, time=at, step=step.name) for at in times]
     if isinstance(operator, Stateless):
@@ -129,14 +135,27 @@ def _time_of(table: DataFrame, given: str | None, step: Step) -> str | None:
             "EVENT_TIME_MISSING",
             f"step {step.name!r} needs event time. Name its column, as in hr.over(frame, step, time='at').",
         )
-    return given or next(iter(tags), None)
+    column = given or next(iter(tags), None)
+    if column is not None and not _is_time(kind := table.schema[column].dataType):
+        raise DefinitionError(
+            "EVENT_TIME_TYPE",
+            f"step {step.name!r}: event time column {column!r} is {kind.simpleString()}. Make it a TIMESTAMP.",
+        )
+    return column
 
 
-def _slots(tables: Sequence[DataFrame]) -> int:
-    """Enough that what a task holds at once stays small, and all cores have some."""
+def _is_time(kind: DataType) -> bool:
+    """Whether values are moments, or windows as steps give them."""
+    if isinstance(kind, StructType):
+        return kind.names == ["start", "end"] and all(isinstance(each.dataType, TimestampType) for each in kind.fields)
+    return isinstance(kind, TimestampType)
+
+
+def slots_for(spark: SparkSession, tables: Iterable[DataFrame], key_groups: int) -> int:
+    """Enough that what a task holds of these tables at once stays small, and all cores have some."""
     size = sum(int(str(table._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) for table in tables)
-    least = int(tables[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-    return min(KEY_GROUPS, max(least, -(-size // BYTES_OF_A_SLOT)))
+    least = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    return max(least, min(key_groups, -(-size // BYTES_OF_A_SLOT)))
 
 
 def _record(step: Step, slots: int) -> BatchRecord:

@@ -35,7 +35,7 @@ def chains(graph: Graph, flow: FlowNode) -> list[tuple[DataFrame, DataFrame]]:
         elif any(id(part.origin) in changed for part in node.packed):
             name = f"headrace.step.{node.step.name}"
             packed = [pack_origin(part.origin, part.inputs, graph, name=name) for part in parts]
-            origin = replace(own, stream=shuffled(packed))
+            origin = replace(own, stream=shuffled(packed, graph.slots))
         else:
             continue
         changed[id(own)] = origin

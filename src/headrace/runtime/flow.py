@@ -74,7 +74,8 @@ class Flow:
         flow_id = check_identity(self._storage, graph, node)
         log = BatchLog(self._storage)
         self._outputs = FlowOutputs(graph, node, self._session, self.folder, flow_id, lease, log)
-        endless = [name for name in node.sources if graph.sources[name].fingerprint["kind"] == "generator"]
+        sources = {name: graph.sources[name].fingerprint for name in node.sources if name not in graph.bounded}
+        endless = [name for name, fingerprint in sources.items() if fingerprint["kind"] == "generator"]
         if mode.drain and endless:
             raise HeadraceError(
                 "DRAIN_WITHOUT_END",
@@ -84,7 +85,7 @@ class Flow:
         writing = Writing(
             flow_id.generation,
             self._outputs.writers,
-            int(spark.conf.get("spark.sql.shuffle.partitions") or 1),
+            graph.slots,
             spark.sparkContext.defaultParallelism,
             flow_id.key_groups,
             {name: repr(graph.steps[name].step) for name in graph.stateful(node.steps)},
@@ -92,7 +93,8 @@ class Flow:
         self._tables = broadcast_tables(self._storage, [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
-        self.planner.check_not_drained()
+        if mode.kind != "bounded":
+            self.planner.check_not_drained()
         self._sweeper = Sweeper(self._storage, STATE, epoch=self.planner.epoch)
         last = history.newest(self.folder)
         self._throttle = Throttle(mode, node, graph, last=last)

@@ -24,6 +24,7 @@ from headrace.observe.history import HistoryEntry
 from headrace.observe.hot_keys import hot_key_findings
 from headrace.plan.check import Finding, findings
 from headrace.plan.explain import explanation, mermaid
+from headrace.runtime.bounded import slots_for
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import BOUNDED, Mode, micro_batch
 from headrace.runtime.session import check_speculation, session_findings, spark_session
@@ -132,7 +133,8 @@ class Pipeline:
         self, spark: SparkSession, checkpoint: Path, bounded: Mapping[str, DataFrame] = NO_TABLES, **parameters: Any
     ) -> Graph:
         """Run the pipeline's function and return its graph. No data is read."""
-        graph = Graph(self.name, checkpoint, reports_of(spark.sparkContext), self._key_groups, bounded)
+        slots = slots_for(spark, bounded.values(), self._key_groups or KEY_GROUPS)
+        graph = Graph(self.name, checkpoint, reports_of(spark.sparkContext), self._key_groups, bounded, slots)
         with defining(graph):
             self._function(spark, **parameters)
         if not graph.flows:
@@ -191,7 +193,8 @@ class Pipeline:
     ) -> None:
         """Run over tables in the place of the sources of these names, once, with the results of a drained stream.
 
-        Every flow reads all in one batch and writes its sinks as ever; a run that was interrupted is run again.
+        Every flow reads all in one batch and writes its sinks as ever. A run that was interrupted is run again; flows
+        that are done are not.
 
         >>> import headrace as hr
         >>> def last_year(spend, spark):

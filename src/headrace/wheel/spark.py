@@ -80,12 +80,11 @@ def rows_in_order(batches: Iterator[pa.RecordBatch], _task: Task | None = None) 
         yield pl.concat(parts).sort(_ORIGIN, _POSITION).drop(_ORIGIN, _POSITION)
 
 
-def by_slot(blobs: DataFrame, partitions: int | None = None) -> DataFrame:
+def by_slot(blobs: DataFrame, tasks: int) -> DataFrame:
     """Blobs shuffled to the tasks of their slots."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    partitions = partitions or int(blobs.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-    return blobs.repartitionById(partitions, F.pmod("slot", F.lit(partitions)).cast("int"))
+    return blobs.repartitionById(tasks, F.pmod("slot", F.lit(tasks)).cast("int"))
 
 
 def turned(batches: Iterator[pa.RecordBatch], task: Task, operator: AnyOperator) -> Iterator[pl.DataFrame]:
