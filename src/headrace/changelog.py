@@ -7,7 +7,7 @@ is a ``delete`` of the old key and an ``insert`` of the new one. A ``delete`` ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import polars as pl
@@ -48,6 +48,13 @@ def sortable(number: pl.Expr) -> pl.Expr:
 def is_setting() -> pl.Expr:
     """Whether a change sets the row of its key; otherwise it removes it."""
     return pl.col(CHANGE).is_in(SETTING)
+
+
+def check_free(columns: Iterable[str], place: str, advice: str) -> None:
+    """Refuse columns of a table that have the names of those that a changelog adds."""
+    taken = sorted(DATABASE_CHANGELOG.keys() & set(columns))
+    if taken:
+        raise DefinitionError("COLUMN_EXISTS", f"{place}: {taken[0]!r} is also a column of every changelog. {advice}.")
 
 
 def check_changelog(

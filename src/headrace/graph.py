@@ -321,6 +321,12 @@ def check_name(what: str, name: str) -> None:
 _ACTIVE: ContextVar[Graph | None] = ContextVar("headrace_graph", default=None)
 
 
+def comes_from_source(frame: DataFrame) -> bool:
+    """Whether a frame has rows of a source of the pipeline that is being defined, if one is."""
+    graph = _ACTIVE.get()
+    return graph is not None and any(graph.nodes_in(frame))
+
+
 def active_graph() -> Graph:
     """The graph of the pipeline that is being defined."""
     graph = _ACTIVE.get()

@@ -57,6 +57,11 @@ def json_rows(rows: pl.DataFrame) -> list[bytes]:
     return json_lines(rows).splitlines()
 
 
+def json_values(values: pl.Series) -> list[bytes]:
+    """The JSON text of each value, as it is in the JSON object of its row."""
+    return [text[len(b'{"v":') : -1] for text in json_rows(values.alias("v").to_frame())]
+
+
 def json_lines(rows: pl.DataFrame) -> bytes:
     """The rows as JSON lines."""
     stream = BytesIO()

@@ -66,6 +66,13 @@ def write_durably(file: Path, text: str) -> None:
         stream.write(text.encode())
 
 
+def made_once(file: Path, text: str) -> str:
+    """The text of a small file, which gets the given one if it does not exist yet."""
+    if not file.exists():
+        write_durably(file, text)
+    return file.read_text(encoding="utf-8")
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames in a folder survive a machine crash."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -201,7 +201,7 @@ def _earliest(topic: Topic) -> int:
     from headrace.connectors.kafka.positions import Subscription, Topics
 
     subscription = Subscription(topic.servers, (topic.name,), False, "earliest", "fail")
-    return Topics(subscription).earliest()[f"{topic.name}/0"]
+    return Topics(subscription).earliest([f"{topic.name}/0"])[f"{topic.name}/0"]
 
 
 def test_a_pattern_reads_every_topic_that_matches(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 
 from headrace.testing import use_engine
+from tests.timelines.bounded import AlsoBounded
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -25,9 +27,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The engine that the test's timelines are played on."""
     if request.param == "spark":
         request.getfixturevalue("spark")
+    elif not any(request.node.get_closest_marker(mark) for mark in ("hypothesis", "streamed")):
+        monkeypatch.setattr(import_module("headrace.testing.play"), "InlineEngine", AlsoBounded)
     with use_engine(request.param):
         yield request.param

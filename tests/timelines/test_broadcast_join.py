@@ -98,6 +98,7 @@ def test_a_row_leaves_once_for_each_row_of_the_table_with_its_key() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.streamed
 def test_the_table_is_read_again_when_the_time_has_come_and_gets_a_version_when_it_has_changed() -> None:
     table = Scripted([("EUR", 1.1)], [("EUR", 1.1)], [("EUR", 1.2)])
     timeline(
@@ -122,6 +123,7 @@ def test_the_table_is_read_again_when_the_time_has_come_and_gets_a_version_when_
 
 
 @pytest.mark.spark
+@pytest.mark.streamed
 def test_a_batch_that_runs_again_after_a_crash_reads_the_version_it_had() -> None:
     timeline(
         rated(Scripted([("EUR", 1.1)], [("EUR", 1.2)], [("EUR", 1.3)])),
@@ -136,6 +138,7 @@ def test_a_batch_that_runs_again_after_a_crash_reads_the_version_it_had() -> Non
     )
 
 
+@pytest.mark.streamed
 def test_a_table_that_cannot_be_read_again_stays_as_it_was_and_a_warning_says_so_once() -> None:
     table = Scripted([("EUR", 1.1)], None, None, [("EUR", 1.2)])
     elements: list[Any] = []
@@ -191,6 +194,7 @@ def test_a_row_that_is_late_for_the_step_behind_has_its_columns_of_the_table(how
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.streamed
 def test_rows_of_a_source_that_was_silent_meet_the_table_as_it_is_when_they_come(how: str) -> None:
     """While nothing comes the table is read with the batches that run; how far time has gone is of no importance."""
     table = Scripted([("EUR", 1.1)], [("EUR", 1.2)], [("EUR", 1.3)], [("EUR", 1.4)])
@@ -214,6 +218,7 @@ def test_rows_of_a_source_that_was_silent_meet_the_table_as_it_is_when_they_come
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.streamed
 def test_a_new_process_reads_the_table_at_once_but_not_for_the_batch_that_was_begun(how: str) -> None:
     gone = [row(currency="EUR", n=3, rate=None, rates_version=2)] if how == "left" else []
     timeline(
@@ -241,6 +246,7 @@ def test_names_that_are_taken_get_a_suffix_and_keys_may_have_other_names(tmp_pat
 
 
 @pytest.mark.spark
+@pytest.mark.streamed
 def test_two_tables_in_a_row_each_have_their_version() -> None:
     other = broadcast_join("more", Scripted([("EUR", 2.0)], [("EUR", 3.0)]), on="currency", refresh="1 second")
     timeline(

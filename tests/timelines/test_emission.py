@@ -44,6 +44,7 @@ def test_on_update_shows_a_window_after_each_batch_that_changed_it_and_at_its_cl
 
 
 @pytest.mark.parametrize("panes", [hr.accumulating(), hr.discarding(), hr.retracting()], ids=repr)
+@pytest.mark.streamed
 def test_on_update_shows_only_windows_that_changed_however_few_there_are(panes: Any) -> None:
     told = {"change": "insert"} if panes == hr.retracting() else {}
     timeline(

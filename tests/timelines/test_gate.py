@@ -67,6 +67,7 @@ def test_by_default_a_row_may_be_five_minutes_ahead_and_as_old_as_it_likes() -> 
     )
 
 
+@pytest.mark.streamed
 def test_what_was_too_far_ahead_is_believed_once_the_clock_has_come_nearer() -> None:
     timeline(
         per_minute,

@@ -184,12 +184,14 @@ def test_rows_without_order_are_the_same_rows() -> None:
     assert len(kept) == 40
 
 
+@pytest.mark.streamed
 def test_a_distinct_key_is_asked_for_once_in_a_batch_whatever_the_partitions(tmp_path: Path) -> None:
     rows = [at("10:00", id="abx"[n % 3], partition=n % 4) for n in range(120)]
     play(named(asked=tmp_path), *rows, batch(), *rows[:3], batch())
     assert calls(tmp_path) == {"a": 2, "b": 2, "x": 2}
 
 
+@pytest.mark.streamed
 def test_a_row_without_a_key_is_not_asked_for(tmp_path: Path) -> None:
     timeline(
         named("null", tmp_path),
@@ -201,6 +203,7 @@ def test_a_row_without_a_key_is_not_asked_for(tmp_path: Path) -> None:
     assert calls(tmp_path) == {"a": 1}
 
 
+@pytest.mark.streamed
 def test_a_key_of_several_columns_is_asked_for_as_a_tuple(tmp_path: Path) -> None:
     async def place(key: tuple[str, int]) -> dict[str, Any]:
         Path(tmp_path, uuid4().hex).write_text(repr(key))
@@ -224,6 +227,7 @@ def test_a_key_of_several_columns_is_asked_for_as_a_tuple(tmp_path: Path) -> Non
     assert calls(tmp_path) == {("A", 1): 1, ("A", 2): 1}
 
 
+@pytest.mark.streamed
 def test_remembered_answers_are_believed_until_the_batches_clock_says_they_are_old(tmp_path: Path) -> None:
     step = named(asked=tmp_path, cache=cache(ttl="10 minutes"))
     play(

@@ -389,6 +389,7 @@ def test_rows_have_their_columns_as_attributes_whatever_their_names_and_types() 
     )
 
 
+@pytest.mark.streamed
 def test_a_context_knows_watermark_and_clock() -> None:
     class Telling(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> Any:

@@ -135,6 +135,7 @@ def test_a_late_rule_counts_from_now_on() -> None:
     )
 
 
+@pytest.mark.streamed
 def test_without_order_the_rules_of_a_batch_come_before_its_rows_whatever_their_times() -> None:
     timeline(
         limits(ordered=False),

@@ -98,6 +98,7 @@ def test_a_value_kept_for_ever_is_there_after_any_time() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.streamed
 def test_a_time_to_live_by_the_clock_runs_with_processing_time() -> None:
     timeline(
         told(last_value(ttl="10 minutes", ttl_time="clock"), ordered=False),
@@ -146,6 +147,7 @@ def test_without_order_reading_renews_a_value_and_never_shortens_its_life() -> N
     assert said(Renewed, *rows, ordered=False) == ["1 [1] 1 [('x', 1)]"] * 3
 
 
+@pytest.mark.streamed
 def test_before_any_watermark_a_clock_timer_sees_what_is_not_older_than_the_key_itself() -> None:
     class Ticking(hr.KeyedProcess):
         one = hr.value_state("INT", ttl="15 minutes")

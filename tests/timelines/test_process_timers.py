@@ -158,6 +158,7 @@ def test_a_timer_for_the_past_fires_at_once_before_the_next_row_at_the_time_of_t
     )
 
 
+@pytest.mark.streamed
 def test_a_cancelled_timer_does_not_fire_and_cancelling_nothing_is_no_mistake() -> None:
     class Cancelled(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> None:
@@ -177,6 +178,7 @@ def test_a_cancelled_timer_does_not_fire_and_cancelling_nothing_is_no_mistake() 
 
 
 @pytest.mark.spark
+@pytest.mark.streamed
 def test_event_and_clock_timers_live_side_by_side_each_by_its_own_time() -> None:
     class Both(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> None:
@@ -206,6 +208,7 @@ def test_event_and_clock_timers_live_side_by_side_each_by_its_own_time() -> None
     )
 
 
+@pytest.mark.streamed
 def test_clock_timers_fire_after_rows_and_event_timers_of_the_batch() -> None:
     class Both(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> Any:
@@ -220,6 +223,7 @@ def test_clock_timers_fire_after_rows_and_event_timers_of_the_batch() -> None:
     assert said(Both, *rows) == ["row 1", "row 2", "event", "clock"]
 
 
+@pytest.mark.streamed
 def test_before_any_watermark_a_clock_timer_carries_the_time_of_the_clock() -> None:
     class Ticking(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> None:
@@ -282,6 +286,7 @@ def test_without_order_timers_fire_after_the_rows_of_the_batch() -> None:
     assert [each["said"] for each in played.main] == ["row 0", "row 5", "timer of 0 02:00", "timer of 5 07:00"]
 
 
+@pytest.mark.streamed
 def test_without_order_a_timer_for_the_past_fires_when_the_watermark_is_there_and_never_before_the_last_one() -> None:
     class Past(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> None:
@@ -327,6 +332,7 @@ def test_many_rows_that_each_set_a_timer_for_the_past_are_no_endless_loop() -> N
     assert len(said(Past, *rows, ordered=False)) == 10_050
 
 
+@pytest.mark.streamed
 def test_far_more_timers_than_that_may_fire_when_time_goes_on() -> None:
     class Beating(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> None:

@@ -47,6 +47,7 @@ def test_a_batch_that_runs_again_is_judged_by_its_own_watermark_not_by_a_newer_o
     )
 
 
+@pytest.mark.streamed
 def test_a_batch_that_runs_again_keeps_its_processing_time() -> None:
     timeline(
         hr.tumbling("per_minute", size="1 minute", key="account").agg(n="count(*)").late(hr.side_output()),

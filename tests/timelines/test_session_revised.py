@@ -470,6 +470,7 @@ def test_discarding_panes_hold_what_is_new_since_the_last_emission() -> None:
     )
 
 
+@pytest.mark.streamed
 def test_a_discarding_pane_at_the_close_counts_nothing_when_nothing_is_new() -> None:
     timeline(
         visits.emit(hr.on_update()).panes(hr.discarding()).late(hr.side_output()),
@@ -492,6 +493,7 @@ def test_a_discarding_pane_at_the_close_counts_nothing_when_nothing_is_new() -> 
     )
 
 
+@pytest.mark.streamed
 def test_a_merge_with_discarding_panes_takes_back_all_that_was_given_and_gives_it_to_the_other() -> None:
     timeline(
         visits.emit(hr.on_update()).panes(hr.discarding()).late(hr.update_for("2 hours")),
@@ -539,6 +541,7 @@ def test_retracting_panes_take_back_what_was_given_with_the_window_it_had() -> N
     )
 
 
+@pytest.mark.streamed
 def test_any_aggregate_can_be_taken_back() -> None:
     step = hr.session("s", gap="30 minutes", key="visitor").agg(
         n="count(*)",

@@ -470,6 +470,7 @@ def test_as_of_arrival_a_row_meets_the_latest_version_and_does_not_wait() -> Non
     )
 
 
+@pytest.mark.streamed
 def test_as_of_arrival_positions_tell_which_version_is_the_latest() -> None:
     step = temporal_join("priced", on="item", keep_forever=True, as_of="arrival")
     timeline(
@@ -503,6 +504,7 @@ def test_as_of_arrival_positions_tell_which_version_is_the_latest() -> None:
 
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("first", ["rows", "versions"])
+@pytest.mark.streamed
 def test_as_of_arrival_the_order_of_arrival_decides_and_a_crash_does_not(how: Any, first: str) -> None:
     unmet = [row(item="tea", n=1, price=None)] if how == "left" else []
     sold, new = at("10:05", item="tea", n=1), price("10:00", "tea", 5)

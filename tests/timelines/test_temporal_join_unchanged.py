@@ -123,6 +123,7 @@ def test_a_late_version_corrects_rows_of_the_versions_that_carry_its_values() ->
     )
 
 
+@pytest.mark.streamed
 def test_as_of_arrival_a_version_carries_what_was_known_when_it_came() -> None:
     live = hr.temporal_join("live", on="item", ttl="30 days", how="left", as_of="arrival")
     timeline(

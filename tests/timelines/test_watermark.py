@@ -176,6 +176,7 @@ def test_partition_values_beyond_ten_thousand_share_one_watermark_and_the_flow_g
     )
 
 
+@pytest.mark.streamed
 def test_with_processing_time_rows_happen_when_their_batch_runs() -> None:
     timeline(
         per_minute,
@@ -196,6 +197,7 @@ def test_with_processing_time_rows_happen_when_their_batch_runs() -> None:
     )
 
 
+@pytest.mark.streamed
 def test_with_ingestion_time_rows_happen_when_they_arrive() -> None:
     timeline(
         per_minute,

@@ -197,6 +197,10 @@ def _not_a_stream(spark: SparkSession) -> None:
     hr.write("rows", spark.range(3), hr.to_console())
 
 
+def _over_a_stream(spark: SparkSession) -> None:
+    hr.write("rows", hr.over(_timed(spark), _hourly().late(hr.drop())), hr.to_console())
+
+
 def _late_that_is_dropped(spark: SparkSession) -> None:
     hourly = _hourly().outputs(_timed(spark))
     hr.write("rows", (hourly.main, hr.to_console()), (hourly.late, hr.to_console()))
@@ -364,6 +368,11 @@ MISTAKES: list[tuple[Define, str]] = [
         _not_a_stream,
         "[NOT_A_STREAM] flow 'rows': the frame does not come from a source of Headrace. Read it with "
         "hr.read_files, hr.read_kafka or another of hr.read_..., or hr.generate.",
+    ),
+    (
+        _over_a_stream,
+        "[OVER_A_STREAM] step 'hourly': hr.over runs once over tables, and this frame is a stream. In a pipeline apply "
+        "the step itself, as in frame.transform(step); hr.source(frame, name=...) reads a stream of Spark.",
     ),
     (
         _late_that_is_dropped,

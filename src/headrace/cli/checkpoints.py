@@ -28,7 +28,6 @@ from headrace.observe.status import shown_moment, shown_size, status_view, statu
 LOOK_SECONDS = 1.0
 RAW_CHARACTERS = 300
 POSITION_CHARACTERS = 100
-NOTHING = "No dead letters."
 Checkpoint = Annotated[Path, typer.Argument(help="The folder given as checkpoint=... when the pipeline was started.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 FlowName = Annotated[str | None, typer.Option("--flow", help="Only the dead letters of this flow.")]
@@ -163,7 +162,7 @@ def _printed(rows: list[dict[str, Any]], *, as_json: bool) -> bool:
     if as_json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
     elif not rows:
-        print(NOTHING)
+        print("No dead letters.")
     return as_json or not rows
 
 

@@ -16,9 +16,10 @@ from rich.spinner import Spinner
 from rich.table import Column, Table
 from rich.text import Text
 
-from headrace.observe.account import Account, SourceCounts, StepCounts, total
+from headrace.observe import history
+from headrace.observe.account import Account, SourceCounts, StepCounts
 from headrace.observe.committed import CommittedRows
-from headrace.observe.history import FILE, HistoryEntry, parse
+from headrace.observe.history import HistoryEntry
 from headrace.observe.status import shown_length, shown_moment
 
 LATEST = 14
@@ -55,17 +56,16 @@ class Feed:
         self.windows = OutputFolder(folder / "windows", "window", "shop")
         self.late = OutputFolder(folder / "late", "at")
         self.dead = OutputFolder(flow / "dead_letters", "position")
-        self.batches: dict[int, HistoryEntry] = {}
-        """The history's entries; of a batch that ran again the later one."""
+        self.newest: HistoryEntry | None = None
+        """What the newest batch did."""
         self.reasons: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         """What was wrong with the latest dead letter of each reason."""
-        self._history = flow / FILE
-        self._read = 0
+        self._flow = flow
 
     @property
     def rows(self) -> Account:
-        return total(entry.account for entry in self.batches.values())
+        return Account() if self.newest is None else self.newest.total
 
     def look(self) -> None:
         self.windows.look()
@@ -74,13 +74,7 @@ class Feed:
         if not dead.is_empty():
             self.reasons.update(dead["reason"].to_list())
             self.examples |= dict(dead.sort("position").select("reason", "detail").rows())
-        if self._history.exists():
-            with self._history.open("rb") as stream:
-                stream.seek(self._read)
-                text = stream.read()
-            whole = text[: text.rfind(b"\n") + 1]
-            self._read += len(whole)
-            self.batches |= {entry.batch: entry for entry in map(parse, whole.splitlines())}
+        self.newest = history.newest(self._flow)
 
 
 class Screen:
@@ -91,7 +85,7 @@ class Screen:
         self.doing = "Starting Spark ..."
         self._began = time.monotonic()
         self._spinner = Spinner("dots")
-        self._printed = -1
+        self._printed: HistoryEntry | None = None
         self._next = 0.0
 
     def __rich__(self) -> RenderableType:
@@ -108,7 +102,7 @@ class Screen:
         return Group(HEADING, sides, progress(self.feed))
 
     def print_news(self) -> None:
-        newest = next(reversed(self.feed.batches), self._printed)
+        newest = self.feed.newest
         if newest != self._printed and time.monotonic() >= self._next:
             self._printed, self._next = newest, time.monotonic() + EVERY_SECONDS
             print(progress(self.feed).plain.strip(), flush=True)
@@ -159,9 +153,9 @@ def dead_panel(feed: Feed) -> Panel:
 
 def progress(feed: Feed) -> Text:
     """One line about the newest batch."""
-    if not feed.batches:
+    newest = feed.newest
+    if newest is None:
         return Text(" first batch ...")
-    newest = next(reversed(feed.batches.values()))
     moment = shown_moment(min(newest.watermarks.values()))
     parts = (f"batch {newest.batch}", f"watermark {moment}", f"{feed.rows.read:,} rows read")
     speed = f"{newest.account.read:,} rows in {newest.seconds.batch:.1f} s"

@@ -25,7 +25,7 @@ from headrace.generator.payments import Integers
 from headrace.graph import active_graph, check_name
 from headrace.schemas import parse_ddl
 from headrace.stability import experimental
-from headrace.storage import write_durably
+from headrace.storage import made_once
 from headrace.wheel.task import Task
 
 if TYPE_CHECKING:
@@ -147,9 +147,7 @@ def _stored_start(file: Path, given: datetime | None, speed: float) -> datetime:
     """The given start, or the one that the first run of this checkpoint chose."""
     if given is not None:
         return EPOCH + timedelta(microseconds=instant(given, argument="start"))
-    if file.exists():
-        return datetime.fromisoformat(json.loads(file.read_text(encoding="utf-8"))["start"])
     now = datetime.now(UTC).replace(microsecond=0)
     chosen = (now - CATCHES_UP_AFTER * max(speed - 1, 0)).replace(microsecond=0)
-    write_durably(file, json.dumps({"start": chosen.isoformat()}))
-    return chosen
+    stored = made_once(file, json.dumps({"start": chosen.isoformat()}))
+    return datetime.fromisoformat(json.loads(stored)["start"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,12 +93,12 @@ def append(flow_folder: Path, entry: HistoryEntry) -> None:
 def read(flow_folder: Path) -> list[HistoryEntry]:
     """The last batches of a flow in order, each once; a line cut short by a crash is left out."""
     files = [file for file in (flow_folder / OLDER, flow_folder / FILE) if file.exists()]
-    batches = {entry.batch: entry for file in files for entry in _entries(file.read_bytes())}
+    batches = {entry.batch: entry for file in files for entry in _entries(file.read_bytes().splitlines())}
     return [batches[batch] for batch in sorted(batches)]
 
 
-def _entries(lines: bytes) -> Iterator[HistoryEntry]:
-    for line in lines.splitlines():
+def _entries(lines: Iterable[bytes]) -> Iterator[HistoryEntry]:
+    for line in lines:
         with suppress(ValueError):
             yield parse(line)
 
@@ -109,9 +109,9 @@ def newest(flow_folder: Path) -> HistoryEntry | None:
         if file.exists():
             with file.open("rb") as stream:
                 stream.seek(max(0, file.stat().st_size - TAIL))
-                entries = list(_entries(stream.read()))
-            if entries:
-                return entries[-1]
+                lines = stream.read().splitlines()
+            for entry in _entries(reversed(lines)):
+                return entry
     return None
 
 

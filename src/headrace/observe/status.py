@@ -135,16 +135,11 @@ def shown_length(length: int) -> str:
     >>> [shown_length(seconds * 1_000_000) for seconds in (4, 94, 7_260, 176_400, -5)]
     ['4.0 s', '1 min 34 s', '2 h 1 min', '2 d 1 h', '-5.0 s']
     """
-    seconds = abs(length) / 1_000_000
-    sign = "-" if length < 0 else ""
-    if seconds < 60:
-        return f"{sign}{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{sign}{days} d {hours} h"
-    return f"{sign}{hours} h {minutes} min" if hours else f"{sign}{minutes} min {rest} s"
+    seconds, sign = abs(length) / 1_000_000, "-" if length < 0 else ""
+    for unit, name, part, part_name in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= unit:
+            return f"{sign}{int(seconds // unit)} {name} {int(seconds % unit // part)} {part_name}"
+    return f"{sign}{seconds:.1f} s"
 
 
 def shown_size(size: int) -> str:

@@ -15,7 +15,7 @@ from headrace.checkpoint.storage import MemoryStorage
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.record import BatchRecord, TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
-from headrace.graph import TIME_TAG, tagged
+from headrace.graph import TIME_TAG, comes_from_source, tagged
 from headrace.nodes import NodeId
 from headrace.operators.step import Step
 from headrace.reports import Report, ReportKey, StateReport, StepReport
@@ -61,6 +61,12 @@ def over(
     tables = list(frames) if isinstance(frames, Sequence) else [frames]
     named = [time] * len(tables) if time is None or isinstance(time, str) else list(time)
     step.check_inputs(len(tables))
+    if any(table.isStreaming or comes_from_source(table) for table in tables):
+        raise DefinitionError(
+            "OVER_A_STREAM",
+            f"step {step.name!r}: hr.over runs once over tables, and this frame is a stream. In a pipeline apply the "
+            "step itself, as in frame.transform(step); hr.source(frame, name=...) reads a stream of Spark.",
+        )
     times = [_time_of(table, name, step) for table, name in zip(tables, named, strict=True)]
     inputs = [part for table, at in zip(tables, times, strict=True) for part in (polars_schema(table.schema), at)]
     operator: AnyOperator | Stateless = step.bind(*inputs)

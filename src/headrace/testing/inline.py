@@ -106,8 +106,8 @@ class InlineEngine:
             if isinstance(operator, Stateless):
                 operator.close()
 
-    def run(self, rows: Sequence[At], *, commit: bool = True) -> None:
-        record = self.planner.plan()
+    def run(self, rows: Sequence[At], *, commit: bool = True, drain: bool = False) -> None:
+        record = self.planner.plan(drain=drain)
         reports = BatchReports()
         state = TaskState(self._storage, self._opened, KEY_GROUPS, self.planner.epoch, self.planner.time.slots)
 

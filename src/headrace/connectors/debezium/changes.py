@@ -8,7 +8,7 @@ from typing import Literal
 
 from pyspark.sql.types import StructField, StructType
 
-from headrace.changelog import DATABASE_CHANGELOG, OnTruncate
+from headrace.changelog import DATABASE_CHANGELOG, OnTruncate, check_free
 from headrace.errors import DefinitionError, check_choice
 from headrace.keys import key_argument, key_columns
 from headrace.schemas import parse_ddl, spark_schema
@@ -40,12 +40,7 @@ class DebeziumChanges:
             raise DefinitionError(
                 "COLUMN_UNKNOWN", f"debezium_changes: {what}. Name the table's primary key out of: {', '.join(names)}."
             )
-        taken = [name for name in DATABASE_CHANGELOG if name in names]
-        if taken:
-            raise DefinitionError(
-                "COLUMN_EXISTS",
-                f"debezium_changes: {taken[0]!r} is also a column of every changelog. Leave it out or rename it.",
-            )
+        check_free(names, "debezium_changes", "Leave it out or rename it")
         for name, given in self._options.items():
             check_choice(_CHOICES[name], **{name: given})
 

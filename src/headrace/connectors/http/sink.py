@@ -13,7 +13,7 @@ from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, U
 from headrace.connectors.http.client import FAILING, Endpoint, check_permitted, parse_endpoint, summary
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
-from headrace.rendering import json_rows, refused_rows
+from headrace.rendering import json_rows, json_values, refused_rows
 from headrace.secrets import Secret, call_text
 from headrace.stability import stable
 
@@ -156,5 +156,4 @@ def idempotency_key(identities: pl.Series) -> str:
     >>> idempotency_key(pl.Series(["a", "b"])) == idempotency_key(pl.Series(["b", "a"]))
     True
     """
-    texts = sorted(json_rows(identities.alias("id").to_frame()))
-    return blake2b(b"\n".join(texts), digest_size=16).hexdigest()
+    return blake2b(b"\n".join(sorted(json_values(identities))), digest_size=16).hexdigest()

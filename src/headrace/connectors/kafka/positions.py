@@ -68,8 +68,8 @@ class Topics:
             return {**found, **ends}
         return {**self.earliest(names), **json.loads(start)}
 
-    def earliest(self, names: list[str] | None = None) -> Positions:
-        return self._ask(self._partitions() if names is None else names, OffsetSpec.earliest())
+    def earliest(self, names: list[str]) -> Positions:
+        return self._ask(names, OffsetSpec.earliest())
 
     def latest(self) -> Positions:
         """The offset after each partition's last row that no open transaction hides."""

@@ -16,7 +16,7 @@ from headrace.checkpoint.outages import OutageMarker
 from headrace.connectors.base.conversion import from_bytes
 from headrace.connectors.base.decoding import DEAD_SCHEMA, FOUND_CHARACTERS, POSITION, RAW_BYTES, Decoded
 from headrace.connectors.base.messages import MessageDecoder, Payloads
-from headrace.connectors.kafka.consumer import PartitionConsumer, Polled, Wanted, open_consumer
+from headrace.connectors.kafka.consumer import PartitionConsumer, Wanted, open_consumer
 from headrace.connectors.kafka.positions import Slice, Subscription
 from headrace.errors import HeadraceError
 from headrace.schemas import MOMENT
@@ -147,7 +147,7 @@ class _Consumption:
         self._consumer.assign(self._piece.topic, self._piece.partition, following)
         try:
             while following < until:
-                polled = self._poll(following)
+                polled = self._consumer.poll(until - following, POLL_SECONDS, (following, until), self._wanted)
                 count = len(polled.payloads)
                 if count:
                     following = int(polled.payloads.positions[-1]) + 1
@@ -170,10 +170,6 @@ class _Consumption:
             self._consumer.unassign()
             self._outage.end()
         yield held
-
-    def _poll(self, following: int) -> Polled:
-        span = (following, self._piece.until)
-        return self._consumer.poll(span[1] - span[0], POLL_SECONDS, span, self._wanted)
 
     def _start_anew(self, following: int) -> None:
         """Continue with a new consumer: after an outage the old one may refuse the offset it was given."""

@@ -79,6 +79,7 @@ class Kafka(Service):
     """A cluster of one broker."""
 
     name: ClassVar[str] = "kafka"
+    url_form: ClassVar[str] = "{}"
     # The second one is the controller's.
     port_ranges: ClassVar[tuple[range, ...]] = (ANY, ANY)
 
@@ -109,10 +110,6 @@ class Kafka(Service):
             return len(client.list_topics(timeout=2).brokers) == 1
         except KafkaException:
             return False
-
-    @property
-    def url(self) -> str:
-        return self.address
 
 
 class Connect(HttpService):

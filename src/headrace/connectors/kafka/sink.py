@@ -14,7 +14,7 @@ from headrace.connectors.kafka.client import Cluster, Fenced, Message, check_top
 from headrace.connectors.kafka.transactions import claim, write_each_time, write_once
 from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.keys import key_columns
-from headrace.rendering import json_rows, refused_rows
+from headrace.rendering import json_rows, json_values, refused_rows
 from headrace.secrets import Secret, call_text, shown_options
 from headrace.stability import stable
 
@@ -47,10 +47,7 @@ def _keys(rows: pl.DataFrame, key: Sequence[str]) -> list[bytes | None]:
     values = rows[key[0]]
     if isinstance(values.dtype, pl.String | pl.Binary):
         return _bytes(values)
-    # The same text as in the JSON of the row.
-    opening = len(json_rows(pl.DataFrame({key[0]: [0]}))[0]) - len(b"0}")
-    texts = [text[opening:-1] for text in json_rows(rows.select(key))]
-    return [None if text == b"null" else text.strip(b'"') for text in texts]
+    return [None if text == b"null" else text.strip(b'"') for text in json_values(values)]
 
 
 def _bytes(values: pl.Series) -> list[bytes | None]:

@@ -23,7 +23,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from headrace.checkpoint.outages import OutageMarker
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import Secret, revealed
-from headrace.storage import durable_file, open_binary, write_durably
+from headrace.storage import durable_file, made_once, open_binary
 
 RECEIVE_MAXIMUM = 10_000
 """The most messages that the broker sends unacknowledged, and so the most in one file."""
@@ -286,7 +286,4 @@ class MqttFeed:
 
 def own_id(folder: Path) -> str:
     """The client id of a landing log, made up once, so that two checkpoints never share one."""
-    file = folder / CLIENT
-    if not file.exists():
-        write_durably(file, f"headrace-{folder.name}-{uuid.uuid4().hex[:12]}")
-    return file.read_text(encoding="utf-8")
+    return made_once(folder / CLIENT, f"headrace-{folder.name}-{uuid.uuid4().hex[:12]}")

@@ -18,7 +18,6 @@ from headrace.connectors.http.client import BUSY, FAILING, Endpoint, check_permi
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.rendering import (
     REFUSED,
-    Changes,
     Template,
     flat,
     flat_schema,
@@ -112,7 +111,9 @@ class OpenSearchSink:
         )
         changes = last_changes(named.filter(fits), [_ID])
         version = part.batch.generation * _BATCHES_OF_A_GENERATION + part.batch.batch
-        outcomes = self._send(_operations(changes), version)
+        documents = map(Operation, changes.upserts[_ID], json_rows(changes.upserts.drop(_ID)))
+        deletes = (Operation(identity, None) for identity in changes.deletes[_ID])
+        outcomes = self._send([*documents, *deletes], version)
         counts = Counter(outcome for _, outcome in outcomes)
         left_out = [
             ("DOCUMENT_REFUSED", why, operation.document or operation.id.encode())
@@ -198,11 +199,6 @@ def to_opensearch(
     login = None if username is None or password is None else (username, password)
     endpoint = parse_endpoint(url.rstrip("/"), login=login, timeout=_TIMEOUT, retries=_RETRIES)
     return OpenSearchSink(endpoint, index, parse_template(id), writers)
-
-
-def _operations(changes: Changes) -> list[Operation]:
-    documents = map(Operation, changes.upserts[_ID], json_rows(changes.upserts.drop(_ID)))
-    return [*documents, *(Operation(identity, None) for identity in changes.deletes[_ID])]
 
 
 def _parts(operations: Sequence[Operation]) -> Iterator[list[Operation]]:

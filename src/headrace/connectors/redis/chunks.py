@@ -9,7 +9,7 @@ from operator import itemgetter
 import polars as pl
 
 from headrace.connectors.redis.client import Value
-from headrace.rendering import Template, as_text, flat, json_rows, last_changes, refused_rows
+from headrace.rendering import Template, as_text, flat, json_rows, json_values, last_changes, refused_rows
 
 # Arguments of a chunk: epoch, generation, batch, chunk, chunks, rows, time to live in milliseconds (0: none),
 # number of keys to delete, token; then the values. Keys: the mark, those to delete, those to set.
@@ -146,8 +146,6 @@ def _texts(column: pl.Series) -> list[Text | None]:
         case pl.Binary():
             return column.to_list()
         case kind if kind.is_nested():
-            opening = len('{"list":')
-            texts = json_rows(column.alias("list").to_frame())
-            return [None if text.endswith(b":null}") else text[opening:-1] for text in texts]
+            return [None if text == b"null" else text for text in json_values(column)]
         case kind:
             return column.to_frame().select(as_text(pl.first(), kind)).to_series().to_list()

@@ -213,6 +213,6 @@ def check_limit(limit: int | None, *, argument: str, text: str) -> int:
         raise DefinitionError(
             "BOUND_MISSING", f"{text} would keep every value, and the state would grow for ever. {advice}"
         )
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+    if type(limit) is not int or limit < 1:
         raise DefinitionError("BOUND_NOT_POSITIVE", f"{text}: {argument}={limit!r} must be at least 1. {advice}")
     return limit

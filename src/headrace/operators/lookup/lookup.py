@@ -14,7 +14,7 @@ from typing import Any, Literal
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
-from headrace.errors import DefinitionError, HeadraceError, check_choice
+from headrace.errors import HeadraceError, check_choice
 from headrace.key_hash import canonical
 from headrace.keys import key_argument, key_columns
 from headrace.operators.lookup.client import AnswerCache, Cache, LookupClient, close_client, lookup_client
@@ -55,6 +55,20 @@ class Lookup(Step):
     cache: Cache | None
     order: Order
     on_failure: OnFailure
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        numbers = (("in_flight", self.in_flight, 1, MOST_IN_FLIGHT), ("retries", self.retries, 0, 10))
+        for name, number, least, most in numbers:
+            if type(number) is not int or not least <= number <= most:
+                message = f"{name}={number!r} must be a whole number from {least} to {most}."
+                raise self._wrong(f"{name.upper()}_INVALID", message)
+        for name, given, kind in (("breaker", self.breaker, Breaker), ("cache", self.cache, Cache)):
+            if given is not None and not isinstance(given, kind):
+                raise self._wrong(f"{name.upper()}_INVALID", f"{name} must be hr.{name}(...) or None, not {given!r}.")
+        if not isinstance(self.how, LookupService):
+            services = "hr.redis_lookup(...), hr.postgres_lookup(...), hr.http_lookup(...) or an async def function"
+            raise self._wrong("LOOKUP_UNKNOWN", f"{self.how!r} is not a lookup service. Use {services}.")
 
     @property
     def failure_column(self) -> str:
@@ -126,33 +140,13 @@ def lookup(
     >>> lookup("customer", customer, on="customer_id", output="name STRING, tier INT", on_failure="dead_letter")
     hr.lookup('customer', customer, on='customer_id', output='name STRING, tier INT', on_failure='dead_letter')
     """
-    key = key_columns(on, argument="on", needed_by=name)
     check_choice(OnFailure, step=name, on_failure=on_failure)
     check_choice(Order, step=name, order=order)
-    for argument, number, least, most in (("in_flight", in_flight, 1, MOST_IN_FLIGHT), ("retries", retries, 0, 10)):
-        if type(number) is not int or not least <= number <= most:
-            raise DefinitionError(
-                f"{argument.upper()}_INVALID",
-                f"step {name!r}: {argument}={number!r} must be a whole number from {least} to {most}.",
-            )
-    for argument, given, kind in (("breaker", breaker, Breaker), ("cache", cache, Cache)):
-        if given is not None and not isinstance(given, kind):
-            raise DefinitionError(
-                f"{argument.upper()}_INVALID",
-                f"step {name!r}: {argument} must be hr.{argument}(...) or None, not {given!r}.",
-            )
-    service = FunctionLookup(how) if inspect.iscoroutinefunction(how) else how
     parse_ddl(output)
-    if not isinstance(service, LookupService):
-        raise DefinitionError(
-            "LOOKUP_UNKNOWN",
-            f"step {name!r}: {how!r} is not a lookup service. Use hr.redis_lookup(...), hr.postgres_lookup(...), "
-            "hr.http_lookup(...) or an async def function.",
-        )
     return Lookup(
         name=name,
-        how=service,
-        key=key,
+        how=FunctionLookup(how) if inspect.iscoroutinefunction(how) else how,  # type: ignore[arg-type]
+        key=key_columns(on, argument="on", needed_by=name),
         output=output,
         in_flight=in_flight,
         timeout=positive_microseconds(timeout, argument="timeout"),

@@ -70,7 +70,7 @@ class Chain:
     def times(self, least: int, most: int | None = None) -> Self:
         """The latest element comes so many times; ``times(2, 4)`` two to four times."""
         upper = least if most is None else most
-        if not (_is_whole(least) and _is_whole(upper)) or not 0 <= least <= upper or upper == 0:
+        if type(least) is not int or type(upper) is not int or not 0 <= least <= upper or upper == 0:
             raise self._wrong(
                 "TIMES_IMPOSSIBLE", f".times({least!r}, {upper!r}) can never be. Use whole numbers as in .times(2, 4)."
             )
@@ -83,7 +83,7 @@ class Chain:
 
     def times_or_more(self, least: int) -> Self:
         """The latest element comes at least so many times."""
-        if not _is_whole(least) or least < 1:
+        if type(least) is not int or least < 1:
             raise self._wrong(
                 "TIMES_IMPOSSIBLE",
                 f".times_or_more({least!r}): use a whole number of at least 1, and .optional() for none.",
@@ -226,10 +226,6 @@ def group() -> Group:
     hr.group().begin('a', 'x > 1').next('b')
     """
     return Group()
-
-
-def _is_whole(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def _label(element: Element) -> str:

@@ -42,7 +42,7 @@ class MatchingStep(Step):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.most, int) or isinstance(self.most, bool) or self.most < 1:
+        if type(self.most) is not int or self.most < 1:
             message = f"most={self.most!r} must be a whole number of at least 1, the partial matches a key may have."
             raise self._wrong("MOST_TOO_SMALL", message)
         self._check_free("key column", self.key, self.result_columns)

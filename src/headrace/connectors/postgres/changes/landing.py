@@ -15,7 +15,7 @@ from headrace.connectors.postgres.changes.change_log import ChangeLog
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchLog
 from headrace.json_codec import decode
-from headrace.storage import write_durably
+from headrace.storage import made_once, write_durably
 
 METADATA_FILE, FAILED, SESSION = "metadata.json", "failed.json", "session"
 CLEANUP_SECONDS = 60.0
@@ -58,10 +58,7 @@ def open_log(folder: Path) -> tuple[LandingMetadata, ChangeLog]:
 
 def session_name(folder: Path, slot: str) -> str:
     """The application_name of this checkpoint's sessions, by which a later driver finds and ends those before it."""
-    file = folder / SESSION
-    if not file.exists():
-        write_durably(file, uuid.uuid4().hex[:12])
-    return f"headrace:{file.read_text(encoding='utf-8')}:{slot}"[:63]
+    return f"headrace:{made_once(folder / SESSION, uuid.uuid4().hex[:12])}:{slot}"[:63]
 
 
 def read_failure(folder: Path) -> HeadraceError | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Required, TypedDict, Unpack, overload
 import psycopg
 from pyspark.sql.types import StructType
 
-from headrace.changelog import DATABASE_CHANGELOG, OnTruncate
+from headrace.changelog import DATABASE_CHANGELOG, OnTruncate, check_free
 from headrace.checkpoint.outages import OutageMarker
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.source import LANDING, Gate, add_source
@@ -158,12 +158,7 @@ class SlotSources:
         """Add a table's source to the pipeline and return its rows."""
         struct, name, full = parse_ddl(ddl), self.sources[table], full_name(table)
         columns = polars_schema(struct)
-        taken = sorted(columns.keys() & DATABASE_CHANGELOG.keys())
-        if taken:
-            raise DefinitionError(
-                "COLUMN_EXISTS",
-                f"table {table!r}: {taken[0]!r} is also a column of every changelog. Leave it out with schema='...'.",
-            )
+        check_free(columns, f"table {table!r}", "Leave it out with schema='...'")
         gate = Gate(name, ChangeLogReader(self.folder, full, columns, self.on_truncate), None)
         rows = StructType([*struct.fields, *spark_schema(DATABASE_CHANGELOG).fields])
         fingerprint = {"kind": "postgres_changes", "table": full, "slot": self.slot.name, "schema": ddl}
