@@ -311,6 +311,16 @@ def test_a_task_that_fails_is_told_with_the_author_s_traceback_and_its_batch_run
     assert history.read(place.checkpoint / "spend")[1].clock == begun.clock
 
 
+def test_a_failure_in_the_author_s_sql_is_told_without_the_frames_of_java(place: Any, spark: SparkSession) -> None:
+    _land(place)
+    strict = "amount < 7 or raise_error('seven is too much') is null"
+    pipeline = _pipeline(place, hr.to_memory("strict"), before=lambda frame: frame.where(strict))
+    with pytest.raises(hr.HeadraceError, match=r"\[BATCH_FAILED\] flow 'spend', batch 1") as raised:
+        pipeline.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    assert "seven is too much" in str(raised.value)
+    assert "\tat " not in str(raised.value)
+
+
 def test_a_flow_that_fails_and_one_beside_it_each_go_on_from_their_own_log(place: Any, spark: SparkSession) -> None:
     _land(place)
     written: dict[str, list[int]] = {"steady": [], "failing": []}

@@ -134,22 +134,17 @@ def survived(new_job: Callable[..., Any]) -> Any:
         # From now on PostgreSQL and the MQTT broker keep for the job what comes while it is away.
         assert job.run(*arguments, "--to-the-end") == 0, job.said()
         for number in range(KILLS):
+            flow = job.root / "checkpoint" / chance.choice(SOURCES)
+            before = len(history.read(flow))
             with job.running(*arguments) as process:
                 for chunk in range(number * CHUNKS_A_KILL, (number + 1) * CHUNKS_A_KILL):
                     feed.send(chunk)
-                if number not in starting:
-                    _wait_for_two_batches(job.root / "checkpoint" / chance.choice(SOURCES), process)
+                while number not in starting and len(history.read(flow)) == before and process.poll() is None:
+                    time.sleep(0.02)
                 time.sleep(chance.uniform(0, 1))
                 assert process.poll() is None, f"the job ended before kill {number}: {job.said()}"
         assert job.run(*arguments, "--to-the-end") == 0, job.said()
     return job
-
-
-def _wait_for_two_batches(flow: Path, process: Any) -> None:
-    before = len(history.read(flow))
-    deadline = time.monotonic() + 120
-    while len(history.read(flow)) < before + 2 and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("source", SOURCES)
