@@ -107,6 +107,29 @@ def test_a_stream_without_an_end_goes_on_where_it_was_stopped(tmp_path: Path, sp
         rows = len(values) + 1
 
 
+@pytest.mark.full
+def test_a_drained_run_finishes_the_batch_that_failed_and_reads_what_came_after_it(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    counts = counting(tmp_path, spark)
+    land(tmp_path, 10)
+    (tmp_path / "broken").touch()
+    with pytest.raises(hr.HeadraceError, match=r"(?s)the numbers are gone"):
+        counts.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(drain=True), spark=spark)
+    (tmp_path / "broken").unlink()
+    land(tmp_path, 20)
+    counts.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(drain=True), spark=spark)
+    assert committed_rows(tmp_path / "out")["k"].to_list() == [19]
+
+
+@pytest.mark.full
+def test_a_source_that_fails_stops_the_flow_with_the_reason(tmp_path: Path, spark: SparkSession) -> None:
+    counts = counting(tmp_path, spark)
+    (tmp_path / "newest").write_text("none")
+    with pytest.raises(hr.HeadraceError, match=r"(?s)\[SOURCE_FAILED\] Spark's stream 'numbers' has failed: .*'none'"):
+        counts.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(drain=True), spark=spark)
+
+
 def test_explain_says_what_only_spark_knows(tmp_path: Path, spark: SparkSession) -> None:
     said = counting(tmp_path, spark).explain(spark=spark)
     assert "read by a query of Spark: its partitions and how many rows wait are not known" in said

@@ -67,6 +67,7 @@ class Pump:
         self._checkpoint = checkpoint
         self._query: StreamingQuery | None = None
         self._ends = self._closed = False
+        self._resumes = self._brought = False
         self._concluded = -1
         self._offered: tuple[int, DataFrame] | None = None
         self._changed = threading.Condition()
@@ -76,7 +77,8 @@ class Pump:
 
     def stop_at_newest(self) -> None:
         self.close()
-        self._ends = True
+        self._ends = self._resumes = True
+        self._brought = False
 
     def plan(self, since: dict[str, int], *, most: int | None) -> Planned:
         """The batch that Spark offers, if it does; in a run over what is there it is waited for."""
@@ -135,6 +137,10 @@ class Pump:
             raise HeadraceError(
                 "SOURCE_FAILED", f"{self.place} has failed: {problem}. Correct it, then start again: no row is lost."
             )
+        if self._resumes and self._brought and self._offered is None and not query.isActive:
+            # The first query over what is there may end with a batch that was begun before, and look no further.
+            self._resumes, self._query = False, None
+            return self._next(concluded, wait=wait)
         return self._offered
 
     def _started(self) -> StreamingQuery:
@@ -144,6 +150,7 @@ class Pump:
     def _hand_over(self, rows: DataFrame, batch: int) -> None:
         """In Spark's thread: offer a batch, and wait until it is concluded."""
         with self._changed:
+            self._brought = True
             if batch <= self._concluded:
                 return
             self._offered = batch, rows
