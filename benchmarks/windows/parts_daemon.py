@@ -19,6 +19,7 @@ import headrace.runtime.worker_daemon  # as Headrace's own: everything is loaded
 import headrace.wheel.pack
 import headrace.wheel.turn
 from headrace.connectors.base.source import Gate
+from headrace.connectors.kafka.librdkafka import LibrdkafkaConsumer
 from headrace.connectors.kafka.reader import KafkaReader, _Consumption
 from headrace.operators.windows.fixed_window_operator import FixedWindowOperator, PaneOperator
 from headrace.operators.windows.session_windows import FinalSessionOperator
@@ -61,7 +62,7 @@ def _reported(report: Callable[..., None]) -> Callable[..., None]:
 
 def _watch() -> None:
     _timed(_Consumption, "lost", "read")
-    _timed(_Consumption, "_poll", "read")
+    _timed(LibrdkafkaConsumer, "poll", "read")
     _timed(KafkaReader, "_decoded", "parse")
     _timed(Gate, "_judge", "parse")
     _timed(headrace.connectors.base.source, "_highest", "parse")
