@@ -35,7 +35,7 @@ from headrace.connectors.servers import running
 JOBS = Jobs(jobs, flink_jobs)
 GOALS = {
     INTERVAL: {FLINK: Goal("interval_vs_flink", 1.0), SPARK: Goal("interval_vs_spark", 2.0)},
-    TEMPORAL: {FLINK: Goal("temporal_vs_flink", 1.0)},
+    TEMPORAL: {FLINK: Goal("temporal_vs_flink", 2.0)},
 }
 FROM_KAFKA = ("equal", *GOALS)
 MEASUREMENTS = (*FROM_KAFKA, "growth", "lookup")

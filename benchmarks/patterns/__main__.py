@@ -21,8 +21,8 @@ from headrace.connectors.servers import running
 
 JOBS = Jobs(jobs, flink_jobs)
 GOALS = {
-    "selective": {FLINK: Goal("selective_vs_flink", 3.0)},
-    "dense": {FLINK: Goal("dense_vs_flink", 1.0)},
+    "selective": {FLINK: Goal("selective_vs_flink", 3.5)},
+    "dense": {FLINK: Goal("dense_vs_flink", 4.5)},
 }
 SYSTEMS = (HEADRACE, FLINK)
 MEASUREMENTS = ("equal", *KINDS)

@@ -18,8 +18,8 @@ from benchmarks.state.systems import measure, results, small_batches
 from benchmarks.wheel.cases import Goal, say
 from benchmarks.wheel.inputs import Inputs
 
-PROCESS = Goal("process_vs_spark", 8.0)
-GROWTH = Goal("timer_growth", 1.5, at_least=False)
+PROCESS = Goal("process_vs_spark", 5.5)
+GROWTH = Goal("timer_growth", 1.15, at_least=False)
 MEASUREMENTS = ("equal", "process", "growth")
 FEW, MANY = 10_000, 1_000_000
 SKIPPED = 6

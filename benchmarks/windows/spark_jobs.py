@@ -11,16 +11,22 @@ import headrace as hr
 from benchmarks.discard import Discard
 from benchmarks.spark_runs import Order
 from benchmarks.spark_streams import run_to_end, topic_rows
-from benchmarks.windows.kinds import DELAY, KINDS
+from benchmarks.windows.kinds import DELAY, KINDS, Kind
 from benchmarks.windows.rows import FILES_PER_BATCH
 
 FLOW = "windows"
 COLUMNS = ("key", "start", "end", "n", "total", "top")
+TWO_WINDOWS = "two_windows"
+"""The kind of a run that computes windows of a minute too, from the same rows."""
+
+
+def _kind(order: Order) -> Kind:
+    return KINDS["tumbling" if order.kind == TWO_WINDOWS else order.kind]
 
 
 def _key(order: Order) -> str:
     """The column that windows are kept by."""
-    return KINDS[order.kind].key
+    return _kind(order).key
 
 
 def _shown(windows: DataFrame, order: Order) -> DataFrame:
@@ -42,9 +48,12 @@ def windows(spark: SparkSession, order: Order) -> None:
         )
     else:
         bids = hr.read_kafka(spark, order.rows, servers=order.servers, schema=schema, name="bids")
-    step = KINDS[order.kind].ours().agg(n="count(*)", total="sum(price)", top="max(price)").late(hr.drop())
+    steps = [_kind(order).ours()]
+    if order.kind == TWO_WINDOWS:
+        steps.append(hr.tumbling("minutes", size="1 minute", key=_key(order)))
     timed = bids.transform(hr.event_time("ts", out_of_order=DELAY))
-    hr.write(FLOW, _shown(timed.transform(step), order), Discard(order.results))
+    counted = [step.agg(n="count(*)", total="sum(price)", top="max(price)").late(hr.drop()) for step in steps]
+    hr.write(FLOW, *((_shown(timed.transform(step), order), Discard(order.results)) for step in counted))
 
 
 def run_headrace(spark: SparkSession, order: Order) -> None:
@@ -61,7 +70,7 @@ def run_spark(spark: SparkSession, order: Order) -> None:
         else topic_rows(spark, order, f"{_key(order)} BIGINT, price BIGINT")
     )
     aggregates = F.count("*").alias("n"), F.sum("price").alias("total"), F.max("price").alias("top")
-    counted = bids.withWatermark("ts", DELAY).groupBy(_key(order), KINDS[order.kind].spark().alias("window"))
+    counted = bids.withWatermark("ts", DELAY).groupBy(_key(order), _kind(order).spark().alias("window"))
     run_to_end(_shown(counted.agg(*aggregates), order), order.checkpoint, order.results)
 
 
