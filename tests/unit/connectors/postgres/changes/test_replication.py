@@ -172,7 +172,7 @@ def test_a_draft_that_no_longer_fits_on_the_disk_gives_back_what_it_took(
     writer = LogWriter(log, 0)
     for _ in range(2):
         writer.write("public.t", TABLE.columns, [("insert", "1", 0, 1, None, b"1", b"x")])
-    (writing,) = writer._open
+    (writing,) = writer._files
     stream, writing._stream = writing._stream, Full()
     writer.discard()
     stream.close()
