@@ -117,14 +117,13 @@ class DeltaStream:
     def open(self, version: int | None) -> Any:
         """A source that begins with a version, or with all that is in the table."""
         jvm, spark = self.log.jvm, self.log.spark
-        options = {"path": self.log.path}
-        if self.changes:
-            options["readChangeFeed"] = "true"
-        if version is not None:
-            options["startingVersion"] = str(version)
-        if self.files_per_batch is not None:
-            options["maxFilesPerTrigger"] = str(self.files_per_batch)
-        given = scala_map(jvm, options.items())
+        options = {
+            "path": self.log.path,
+            "readChangeFeed": "true" if self.changes else None,
+            "startingVersion": version,
+            "maxFilesPerTrigger": self.files_per_batch,
+        }
+        given = scala_map(jvm, ((name, str(value)) for name, value in options.items() if value is not None))
         source = jvm.org.apache.spark.sql.delta.sources.DeltaDataSource()
         context = spark._jsparkSession.sqlContext()
         return source.createSource(context, self.log.path, jvm.scala.Option.empty(), "delta", given)
@@ -156,10 +155,13 @@ class DeltaEnumerator:
         try:
             return self._planned(since)
         except (Py4JJavaError, PySparkException) as error:
-            problem = not_append_only(error, self._table.log.path)
-            if problem is None:
+            if not any(f"[{condition}]" in str(error) for condition in _NOT_APPENDED):
                 raise
-            raise problem from error
+            raise HeadraceError(
+                "DELTA_NOT_APPEND_ONLY",
+                f"rows of Delta table {self._table.log.path!r} were updated or deleted, which a reader of appended "
+                "rows cannot follow. Read it with hr.read_delta(..., changes=True) and a new checkpoint.",
+            ) from error
 
     def _planned(self, since: dict[str, Any]) -> Planned:
         version = since["version"]
@@ -220,14 +222,3 @@ def _check(log: DeltaLog, changes: bool, start: Start) -> None:
             f"Delta table {log.path!r} has no change feed. Turn it on with ALTER TABLE ... SET TBLPROPERTIES "
             f"('{FEED}' = 'true'), or read the table with changes=False.",
         )
-
-
-def not_append_only(error: BaseException, path: str) -> HeadraceError | None:
-    """The error for a Delta failure that means: rows were updated or deleted; None for other failures."""
-    if not any(f"[{condition}]" in str(error) for condition in _NOT_APPENDED):
-        return None
-    return HeadraceError(
-        "DELTA_NOT_APPEND_ONLY",
-        f"rows of Delta table {path!r} were updated or deleted, which a reader of appended rows cannot follow. "
-        "Read it with hr.read_delta(..., changes=True) and a new checkpoint.",
-    )
