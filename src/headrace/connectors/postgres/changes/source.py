@@ -128,7 +128,7 @@ def read_postgres_changes(
     for table in names:
         ddl = declared.get(table) or found[full_name(table)].ddl
         # All tables share one feed, which belongs to the first.
-        frames[table] = reading.frame(spark, table, ddl, feed=feed if not frames else None)
+        frames[table] = reading.frame(spark, table, ddl, feed, owned=not frames)
     return frames[names[0]] if isinstance(tables, str) else frames
 
 
@@ -154,7 +154,7 @@ class SlotSources:
         place = self.slot.server.place
         return [OutageMarker(LocalStorage(flow), f"source.{source}", place) for flow, source in self.readers()]
 
-    def frame(self, spark: SparkSession, table: str, ddl: str, *, feed: ReplicationFeed | None) -> DataFrame:
+    def frame(self, spark: SparkSession, table: str, ddl: str, feed: ReplicationFeed, *, owned: bool) -> DataFrame:
         """Add a table's source to the pipeline and return its rows."""
         struct, name, full = parse_ddl(ddl), self.sources[table], full_name(table)
         columns = polars_schema(struct)
@@ -174,12 +174,12 @@ class SlotSources:
         return add_source(
             spark,
             gate,
-            lambda _: ChangeLogEnumerator(full, self.folder),
+            lambda _: ChangeLogEnumerator(full, self.folder, lambda: feed.failure),
             rows,
             fingerprint,
             counts_rows=True,
             prepare=check,
-            feed=feed,
+            feed=feed if owned else None,
             changes=True,
         )
 
