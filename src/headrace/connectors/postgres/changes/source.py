@@ -7,7 +7,6 @@ slot advances. In each flow ``log_reader`` reads the entries of the log, and ``t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pyspark.sql.types import StructType
 from headrace.changelog import DATABASE_CHANGELOG, OnTruncate, check_free
 from headrace.checkpoint.outages import OutageMarker
 from headrace.checkpoint.storage import LocalStorage
-from headrace.connectors.base.source import LANDING, Gate, add_source
+from headrace.connectors.base.source import LANDING, Gate, add_source, source_name
 from headrace.connectors.postgres.changes.catalogue import SourceTable, find_table, full_name, split_name
 from headrace.connectors.postgres.changes.landing import Retention, read_metadata
 from headrace.connectors.postgres.changes.log_reader import ChangeLogEnumerator, ChangeLogReader
@@ -112,7 +111,7 @@ def read_postgres_changes(
             "as tables=['orders', 'customers'], or give each call its own slot.",
         )
     replication_slot = ReplicationSlot(PostgresServer(dsn, password), slot, publication or slot)
-    sources = {table: re.sub(r"\W", "_", split_name(table)[1]) for table in names}
+    sources = {table: source_name(None, split_name(table)[1]) for table in names}
     if name is not None:
         sources = {table: name if table == tables else f"{name}_{own}" for table, own in sources.items()}
     reading = SlotSources(active_graph(), replication_slot, sources, on_truncate)
