@@ -90,8 +90,7 @@ def arrow_batches(frame: pl.DataFrame, schema: spark.StructType) -> Iterator[pa.
     ordered = frame.select(target.names)
     rows = max(1, ordered.height * _BATCH_BYTES // max(1, int(ordered.estimated_size())))
     for part in ordered.iter_slices(rows):
-        if part.height:
-            yield from part.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(target).combine_chunks().to_batches()
+        yield from part.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(target).combine_chunks().to_batches()
 
 
 def from_arrow(batch: pa.RecordBatch) -> pl.DataFrame:

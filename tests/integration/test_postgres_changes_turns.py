@@ -14,7 +14,6 @@ import pytest
 
 import headrace as hr
 from headrace.connectors.postgres.changes.catalogue import find_table
-from headrace.connectors.postgres.changes.landing import read_failure
 from headrace.connectors.postgres.changes.log_reader import ChangeLogReader
 from headrace.connectors.postgres.changes.slot import ReplicationSlot
 from headrace.connectors.postgres.connection import PostgresServer
@@ -54,26 +53,28 @@ class Following:
 
     def run(self) -> None:
         """Start and stop: what was committed before is in the log, unless there was a reason to stop."""
-        feed = feed_of(self._postgres, self.folder, self.name, [self.name, self.other])
-        feed.start()
-        feed.stop()
+        self._start()
+        self.feed.stop()
 
     def run_beside(self, *statements: str) -> None:
         """Have a transaction committed while it is followed, until that has been given up."""
-        feed = feed_of(self._postgres, self.folder, self.name, [self.name, self.other])
-        feed.start()
+        self._start()
         with self._database.transaction():
             self.execute(*statements)
         until = time.monotonic() + 60
-        while read_failure(self.folder) is None and time.monotonic() < until:
+        while self.feed.failure is None and time.monotonic() < until:
             time.sleep(0.05)
-        feed.stop()
+        self.feed.stop()
+
+    def _start(self) -> None:
+        self.feed = feed_of(self._postgres, self.folder, self.name, [self.name, self.other])
+        self.feed.start()
 
     def ids(self) -> list[int]:
         return [row["id"] for row in logged(self.folder, self.name)]
 
     def failure(self) -> hr.HeadraceError:
-        failure = read_failure(self.folder)
+        failure = self.feed.failure
         assert failure is not None, "nothing was noticed"
         return failure
 
@@ -92,7 +93,7 @@ def following(postgres: Service, database: psycopg.Connection[Any], name: str, t
     following.run()
     following.execute(f"insert into {name} values (2, 'b')")
     following.run()
-    assert read_failure(tmp_path) is None
+    assert following.feed.failure is None
     return following
 
 
@@ -214,7 +215,7 @@ def test_a_column_that_is_removed_stops_those_who_read_it_behind_what_was_logged
     following.execute(f"alter table {name} drop column note", f"insert into {name} values (3)")
     following.run()
     assert _turns(following) == [False, False, True]
-    assert read_failure(following.folder) is None
+    assert following.feed.failure is None
     assert _dead_letters(following, {"id": pl.Int32()}) == []
     with pytest.raises(hr.HeadraceError, match="column 'note' was removed or renamed") as raised:
         _dead_letters(following, {"id": pl.Int32(), "note": pl.String()})
@@ -239,7 +240,7 @@ def test_a_partitioned_table_and_one_that_logs_whole_rows_are_themselves_at_ever
         database.execute(f"insert into {name} values ({number}, '2026-05-05', 1.5)")
         database.execute(f"update {name} set n = 2; delete from {name}")
         database.execute(f"insert into {name}_whole values ({number}, 'x'); delete from {name}_whole")
-    assert read_failure(tmp_path) is None
+        assert feed.failure is None
     log = log_in(tmp_path)
     assert log.next() > 1
     assert not any(log.entry(number).altered for number in range(log.next()))

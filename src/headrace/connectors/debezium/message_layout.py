@@ -73,31 +73,25 @@ def split_messages(text: pl.Series) -> pl.DataFrame:
     slow = perhaps & ~quick
     if not slow.any():
         return pieces
-    parsed = [_split_parsed(one) for one in frame["text"].filter(slow)]
-    rows = slow.arg_true()
-    return pieces.with_columns(
-        pieces["schema"].scatter(rows, pl.Series([schema for schema, _ in parsed], dtype=pl.String)),
-        pieces["payload"].scatter(rows, pl.Series([payload for _, payload in parsed], dtype=pl.String)),
-    )
+    parsed = pl.DataFrame(map(_split_parsed, frame["text"].filter(slow)), schema=pieces.schema, orient="row")
+    return pieces.with_columns(pieces[part].scatter(slow.arg_true(), parsed[part]) for part in pieces.columns)
 
 
 def _are_parts(schema: pl.Series, payload: pl.Series) -> pl.Series:
     """Whether these are the two parts of a message, and not columns with their names in a row."""
-    kinds = {known: _schema_kind(known) for known in schema.unique().drop_nulls()}
-    kind = schema.replace_strict(kinds, default=None, return_dtype=pl.String)
+    parsed = {text: _parsed(text) for text in schema.unique().drop_nulls()}
+    full = {
+        text: given is not None and isinstance(given.get("fields"), list)
+        for text, given in parsed.items()
+        if given is None or isinstance(given, dict)
+    }
+    known = schema.replace_strict(full, default=None, return_dtype=pl.Boolean)
     likely = (payload == "null") | (payload.str.starts_with("{") & payload.str.ends_with("}"))
-    sure, unsure = (((kind == each) & likely).fill_null(False) for each in ("schema", "perhaps"))
+    sure, unsure = (known & likely).fill_null(False), (~known & likely).fill_null(False)
     if not unsure.any():
         return sure
     whole = [_parsed(text) is not _BROKEN for text in payload.filter(unsure)]
     return sure.scatter(unsure.arg_true(), pl.Series(whole))
-
-
-def _schema_kind(schema: str) -> Literal["schema", "perhaps", "none"]:
-    given = _parsed(schema)
-    if isinstance(given, dict) and isinstance(given.get("fields"), list):
-        return "schema"
-    return "perhaps" if given is None or isinstance(given, dict) else "none"
 
 
 def _split_parsed(text: str) -> tuple[str | None, str]:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,8 +91,8 @@ def read_delta(
         raise DefinitionError(
             "COLUMN_EXISTS", f"Delta table {location!r} has a column {taken[0]!r} of its own. Rename it."
         )
-    table = DeltaStream(log, changes, files_per_batch)
-    rows = StructType.fromJson(json.loads(table.open(None).schema().json()))
+    enumerator = partial(DeltaEnumerator, log, changes, files_per_batch, start)
+    rows = StructType.fromJson(json.loads(enumerator().open(None).schema().json()))
     given = _shaped(spark.createDataFrame([], rows), changes).schema
     struct = without_metadata(StructType([field for field in given.fields if field.name != _FILE]))
     gate = Gate(source_name(name, Path(location.rstrip("/")).name), DeltaReader(tuple(polars_schema(struct))), None)
@@ -99,54 +100,32 @@ def read_delta(
         spark,
         gate,
         given,
-        lambda _: DeltaEnumerator(table, start),
+        lambda _: enumerator(),
         struct,
         {"kind": "delta", "path": location, "changes": changes},
         changes=changes,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaStream:
-    """A table as Delta's own streaming source reads it."""
+@dataclass(slots=True)
+class DeltaEnumerator:
+    """Finds new rows by Delta's own offsets. A position is such an offset, or the version to begin with."""
 
     log: DeltaLog
     changes: bool
     files_per_batch: int | None
-
-    def open(self, version: int | None) -> Any:
-        """A source that begins with a version, or with all that is in the table."""
-        jvm, spark = self.log.jvm, self.log.spark
-        options = {"path": self.log.path}
-        if self.changes:
-            options["readChangeFeed"] = "true"
-        if version is not None:
-            options["startingVersion"] = str(version)
-        if self.files_per_batch is not None:
-            options["maxFilesPerTrigger"] = str(self.files_per_batch)
-        given = scala_map(jvm, options.items())
-        source = jvm.org.apache.spark.sql.delta.sources.DeltaDataSource()
-        context = spark._jsparkSession.sqlContext()
-        return source.createSource(context, self.log.path, jvm.scala.Option.empty(), "delta", given)
-
-
-class DeltaEnumerator:
-    """Finds new rows by Delta's own offsets. A position is such an offset, or the version to begin with."""
-
-    def __init__(self, table: DeltaStream, start: Start) -> None:
-        self._table = table
-        self._start = start
-        self._opened: Any = None
-        self._ends = False
+    start: Start
+    _opened: Any = None
+    _ends: bool = False
 
     @property
     def place(self) -> str:
-        return f"Delta table {self._table.log.path}"
+        return f"Delta table {self.log.path}"
 
     def initial(self) -> dict[str, Any]:
-        if self._start == "earliest":
+        if self.start == "earliest":
             return {"version": None, "offset": None}
-        return {"version": self._table.log.version() + 1 if self._start == "latest" else self._start, "offset": None}
+        return {"version": self.log.version() + 1 if self.start == "latest" else self.start, "offset": None}
 
     def stop_at_newest(self) -> None:
         # A batch that ran again may have opened the table already.
@@ -156,14 +135,17 @@ class DeltaEnumerator:
         try:
             return self._planned(since)
         except (Py4JJavaError, PySparkException) as error:
-            problem = not_append_only(error, self._table.log.path)
-            if problem is None:
+            if not any(f"[{condition}]" in str(error) for condition in _NOT_APPENDED):
                 raise
-            raise problem from error
+            raise HeadraceError(
+                "DELTA_NOT_APPEND_ONLY",
+                f"rows of Delta table {self.log.path!r} were updated or deleted, which a reader of appended "
+                "rows cannot follow. Read it with hr.read_delta(..., changes=True) and a new checkpoint.",
+            ) from error
 
     def _planned(self, since: dict[str, Any]) -> Planned:
         version = since["version"]
-        if version is not None and version > self._table.log.version():
+        if version is not None and version > self.log.version():
             return Planned(since)
         newest = self._offset_after(since)
         if newest == since["offset"]:
@@ -172,13 +154,13 @@ class DeltaEnumerator:
         return Planned(until, {WHOLE: 1} if self._offset_after(until) != newest else {})
 
     def frame(self, since: dict[str, Any], until: dict[str, Any]) -> DataFrame:
-        spark, some = self._table.log.spark, self._table.log.jvm.scala.Option.apply
+        spark, some = self.log.spark, self.log.jvm.scala.Option.apply
         rows = self._source(until).getBatch(some(self._offset(since)), self._offset(until))
-        return _shaped(SparkFrame(rows, spark), self._table.changes)
+        return _shaped(SparkFrame(rows, spark), self.changes)
 
     def _source(self, position: dict[str, Any]) -> Any:
         if self._opened is None:
-            self._opened = self._table.open(position["version"])
+            self._opened = self.open(position["version"])
             if self._ends:
                 self._opened.prepareForTriggerAvailableNow()
         return self._opened
@@ -192,8 +174,22 @@ class DeltaEnumerator:
     def _offset(self, position: dict[str, Any]) -> Any:
         if position["offset"] is None:
             return None
-        streaming = self._table.log.jvm.org.apache.spark.sql.execution.streaming
+        streaming = self.log.jvm.org.apache.spark.sql.execution.streaming
         return streaming.runtime.SerializedOffset(json.dumps(position["offset"]))
+
+    def open(self, version: int | None) -> Any:
+        """A source that begins with a version, or with all that is in the table."""
+        jvm, spark = self.log.jvm, self.log.spark
+        options = {
+            "path": self.log.path,
+            "readChangeFeed": "true" if self.changes else None,
+            "startingVersion": version,
+            "maxFilesPerTrigger": self.files_per_batch,
+        }
+        given = scala_map(jvm, ((name, str(value)) for name, value in options.items() if value is not None))
+        source = jvm.org.apache.spark.sql.delta.sources.DeltaDataSource()
+        context = spark._jsparkSession.sqlContext()
+        return source.createSource(context, self.log.path, jvm.scala.Option.empty(), "delta", given)
 
 
 def _shaped(table: DataFrame, changes: bool) -> DataFrame:
@@ -220,14 +216,3 @@ def _check(log: DeltaLog, changes: bool, start: Start) -> None:
             f"Delta table {log.path!r} has no change feed. Turn it on with ALTER TABLE ... SET TBLPROPERTIES "
             f"('{FEED}' = 'true'), or read the table with changes=False.",
         )
-
-
-def not_append_only(error: BaseException, path: str) -> HeadraceError | None:
-    """The error for a Delta failure that means: rows were updated or deleted; None for other failures."""
-    if not any(f"[{condition}]" in str(error) for condition in _NOT_APPENDED):
-        return None
-    return HeadraceError(
-        "DELTA_NOT_APPEND_ONLY",
-        f"rows of Delta table {path!r} were updated or deleted, which a reader of appended rows cannot follow. "
-        "Read it with hr.read_delta(..., changes=True) and a new checkpoint.",
-    )

@@ -61,8 +61,7 @@ class DeltaLog:
         return self.spark.sparkContext._jvm
 
     def exists(self) -> bool:
-        self._snapshot()
-        return bool(self.java.tableExists())
+        return self.version() >= 0
 
     def version(self) -> int:
         """The newest version; -1 where there is no table."""

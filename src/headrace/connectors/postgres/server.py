@@ -42,8 +42,8 @@ class Postgres(Service):
         password = secrets.token_urlsafe(24)
         secret = self.secret_file
         secret.unlink(missing_ok=True)
-        with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-            stream.write(f"{HOST}:{ports[0]}:*:{USER}:{password}\n")
+        secret.touch(mode=0o600, exist_ok=False)
+        secret.write_text(f"{HOST}:{ports[0]}:*:{USER}:{password}\n")
         with tempfile.NamedTemporaryFile("w", dir=self.folder) as given:
             given.write(password)
             given.flush()

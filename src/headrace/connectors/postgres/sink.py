@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from io import BytesIO
 
 import polars as pl
 import psycopg
@@ -253,7 +252,7 @@ class MarkTable:
         if found is None:
             return None
         epoch, generation, batch, rows, refused, token = found
-        letters = None if refused is None else pl.read_ipc(BytesIO(refused))
+        letters = None if refused is None else pl.read_ipc(refused)
         return Mark(epoch, generation, batch, rows or 0, token), letters
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.changelog import COMMITTED_AT, TRANSACTION
@@ -140,48 +139,38 @@ class LogWriter:
     def __init__(self, log: ChangeLog, number: int) -> None:
         self.number, self._log = number, log
         self._folder = log.folder / DATA / _folder_of(number)
-        self._open: list[_FileWriter] = []
-        self._waiting: dict[str, tuple[tuple[SourceColumn, ...], list[Row]]] = {}
+        self._files: list[_FileWriter] = []
+        self._newest: dict[str, _FileWriter] = {}
         self._bytes = self.pieces = 0
 
     def write(self, table: str, columns: tuple[SourceColumn, ...], rows: Sequence[Row], size: int = 0) -> None:
         """Add rows of a table, which have so many bytes; when its columns differ from before, a new file begins."""
-        waiting = self._waiting.get(table)
-        if waiting is None or waiting[0] is not columns:
-            self._flush()
-            waiting = self._waiting[table] = columns, []
-        waiting[1].extend(rows)
+        file = self._newest.get(table)
+        if file is None or file.columns != columns:
+            if not self._folder.exists():
+                self._folder.mkdir(exist_ok=True)
+                sync_folder(self._folder.parent)
+            path = self._folder / f"{self.number:012d}-{uuid.uuid4().hex[:12]}.parquet"
+            file = self._newest[table] = _FileWriter(table, columns, path)
+            self._files.append(file)
+        file.waiting.extend(rows)
         self._bytes += size
-        if len(waiting[1]) >= PIECE_ROWS or self._bytes >= PIECE_BYTES:
+        if len(file.waiting) >= PIECE_ROWS or self._bytes >= PIECE_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        for table, (columns, rows) in self._waiting.items():
-            if not rows:
-                continue
-            part = _text_frame(rows).to_arrow()
-            file = next((file for file in reversed(self._open) if file.table == table), None)
-            if file is None or file.columns != columns:
-                if not self._folder.exists():
-                    self._folder.mkdir(exist_ok=True)
-                    sync_folder(self._folder.parent)
-                path = self._folder / f"{self.number:012d}-{uuid.uuid4().hex[:12]}.parquet"
-                file = _FileWriter(table, columns, path, part.schema)
-                self._open.append(file)
-            file.write(part)
-            rows.clear()
-            self.pieces += 1
+        self.pieces += sum(file.flush() for file in self._files)
         self._bytes = 0
 
     def finish(self) -> tuple[LogFile, ...]:
         self._flush()
-        files = tuple(file.finish() for file in self._open)
+        files = tuple(file.finish() for file in self._files)
         if files:
             sync_folder(self._folder)
         return files
 
     def discard(self) -> None:
-        for file in self._open:
+        for file in self._files:
             file.discard()
 
     def publish(self, entry: LogEntry) -> bool:
@@ -190,15 +179,26 @@ class LogWriter:
 
 
 class _FileWriter:
-    def __init__(self, table: str, columns: tuple[SourceColumn, ...], path: Path, schema: pa.Schema) -> None:
+    def __init__(self, table: str, columns: tuple[SourceColumn, ...], path: Path) -> None:
         self.table, self.columns = table, columns
+        self.waiting: list[Row] = []
         self._path, self._rows = path, 0
+        self._names = [*HEAD, *map(str, range(len(columns)))]
+        schema = pl.DataFrame(schema={name: HEAD.get(name, pl.String()) for name in self._names}).to_arrow().schema
         self._stream: BinaryIO = path.open("wb")
         self._writer = pq.ParquetWriter(self._stream, schema, compression="zstd")
 
-    def write(self, part: pa.Table) -> None:
-        self._writer.write_table(part)
-        self._rows += part.num_rows
+    def flush(self) -> bool:
+        """Write the rows that wait; returns whether there are any."""
+        if not self.waiting:
+            return False
+        parts = zip(self._names, zip(*self.waiting, strict=True), strict=True)
+        series = [pl.Series(name, values, dtype=HEAD.get(name)) for name, values in parts]
+        rows = pl.DataFrame(series).with_columns(pl.col(pl.Binary, pl.Null).cast(pl.String))
+        self._writer.write_table(rows.to_arrow())
+        self._rows += rows.height
+        self.waiting.clear()
+        return True
 
     def finish(self) -> LogFile:
         self._writer.close()
@@ -219,10 +219,3 @@ class _FileWriter:
 def _folder_of(number: int) -> str:
     """The folder of an entry and its files, so that no folder grows beyond some thousand files."""
     return f"{number // ENTRIES_PER_FOLDER:09d}"
-
-
-def _text_frame(rows: Sequence[Row]) -> pl.DataFrame:
-    names = [*HEAD, *(str(number) for number in range(len(rows[0]) - len(HEAD)))]
-    parts = zip(names, zip(*rows, strict=True), strict=True)
-    series = [pl.Series(name, values, dtype=HEAD.get(name)) for name, values in parts]
-    return pl.DataFrame(series).with_columns(pl.col(pl.Binary, pl.Null).cast(pl.String))

@@ -1,4 +1,4 @@
-"""The landing folder of a slot: its metadata, why its feed has stopped, and how much of the change log is kept."""
+"""The landing folder of a slot: its metadata, and how much of the change log is kept."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from pathlib import Path
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.postgres.changes.catalogue import SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog
-from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchLog
 from headrace.json_codec import decode
 from headrace.storage import made_once, write_durably
 
-METADATA_FILE, FAILED, SESSION = "metadata.json", "failed.json", "session"
+METADATA_FILE, SESSION = "metadata.json", "session"
 CLEANUP_SECONDS = 60.0
 
 
@@ -59,20 +58,6 @@ def open_log(folder: Path) -> tuple[LandingMetadata, ChangeLog]:
 def session_name(folder: Path, slot: str) -> str:
     """The application_name of this checkpoint's sessions, by which a later driver finds and ends those before it."""
     return f"headrace:{made_once(folder / SESSION, uuid.uuid4().hex[:12])}:{slot}"[:63]
-
-
-def read_failure(folder: Path) -> HeadraceError | None:
-    """Why the feed has stopped."""
-    file = folder / FAILED
-    if not file.exists():
-        return None
-    given = json.loads(file.read_text(encoding="utf-8"))
-    return HeadraceError(given["id"], given["message"].removeprefix(f"[{given['id']}] "))
-
-
-def write_failure(folder: Path, failure: HeadraceError) -> None:
-    """Tell the flows why nothing more will come."""
-    write_durably(folder / FAILED, json.dumps({"id": failure.id, "message": str(failure)}))
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from headrace.connectors.base.decoding import Columns, Decoded, as_json
 from headrace.connectors.base.enumerator import Planned, divided
 from headrace.connectors.postgres.changes.catalogue import SCHEMA_CHANGED, START_OVER, SourceColumn
 from headrace.connectors.postgres.changes.change_log import HEAD, KIND, PLACE, UNSENT, ChangeLog, LogEntry, LogFile
-from headrace.connectors.postgres.changes.landing import open_log, read_failure
+from headrace.connectors.postgres.changes.landing import open_log
 from headrace.connectors.postgres.changes.text_values import parse_values
 from headrace.errors import HeadraceError
 from headrace.event_time.tracker import WHOLE
@@ -30,9 +30,8 @@ ROWS_AT_ONCE = 100_000
 class ChangeLogEnumerator:
     """Finds new entries of one table's change log. A position is the number of the next entry."""
 
-    def __init__(self, table: str, folder: Path) -> None:
-        self._table = table
-        self._folder = folder
+    def __init__(self, table: str, folder: Path, failure: Callable[[], HeadraceError | None] = lambda: None) -> None:
+        self._table, self._folder, self._failure = table, folder, failure
         self._target: int | None = None
         self._waiting: dict[int, int] = {}
         """The rows of entries behind the last batch: there may be hundreds of thousands, so each is read once."""
@@ -73,9 +72,9 @@ class ChangeLogEnumerator:
 
     def plan(self, since: int, *, most: int | None) -> Planned:
         log = self._log
-        newest = log.next() if self._target is None else self._target
-        failure = read_failure(self._folder)
         # What was logged before the feed failed is read first.
+        failure = self._failure()
+        newest = log.next() if self._target is None else self._target
         if failure is not None and since >= newest:
             raise failure
         rows, until = 0, since

@@ -19,13 +19,7 @@ from headrace.changelog import INSERT
 from headrace.checkpoint.outages import OutageMarker
 from headrace.connectors.postgres.changes.catalogue import SourceTable, TableAltered, find_table, split_name
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
-from headrace.connectors.postgres.changes.landing import (
-    FAILED,
-    LandingMetadata,
-    read_metadata,
-    session_name,
-    write_failure,
-)
+from headrace.connectors.postgres.changes.landing import LandingMetadata, read_metadata, session_name
 from headrace.connectors.postgres.changes.slot import ReplicationSlot
 from headrace.connectors.postgres.changes.transactions import TransactionRecorder, position
 from headrace.connectors.postgres.connection import PgConnection, server_error, startup_error
@@ -57,10 +51,11 @@ class ReplicationFeed:
         self._stopping = threading.Event()
         self._worker = threading.Thread(target=self._work, name=f"headrace-{slot.name}", daemon=True)
         self._connection: PgConnection | None = None
+        self.failure: HeadraceError | None = None
+        """Why nothing more will come."""
 
     def start(self) -> None:
         """Take the snapshot if there is none, log what is waiting, and go on in the background."""
-        (self._folder / FAILED).unlink(missing_ok=True)
         self._session = session_name(self._folder, self._slot.name)
         try:
             connection = self._open()
@@ -77,7 +72,7 @@ class ReplicationFeed:
             if not isinstance(problem, TableAltered):
                 raise startup_error(problem, self._slot.server) from None
             # The flows read what was logged before, and get the error behind it.
-            write_failure(self._folder, problem)
+            self.failure = problem
         else:
             self._worker.start()
 
@@ -227,14 +222,14 @@ class ReplicationFeed:
                 f"({type(problem).__name__}: {problem}). Nothing is lost. Correct the value or table that the message "
                 "names, then start again.",
             )
-        # On a full disk nothing can be written either; then the feed just tries again.
+        if isinstance(error, HeadraceError):
+            self.failure = error
+            self._stopping.set()
+            return
+        # On a full disk nothing can be written; then the feed just tries again.
         with suppress(OSError):
-            if isinstance(error, HeadraceError):
-                write_failure(self._folder, error)
-                self._stopping.set()
-            else:
-                for marker in self._outage_markers():
-                    marker.begin(str(error))
+            for marker in self._outage_markers():
+                marker.begin(str(error))
         self._stopping.wait(RETRY_SECONDS)
 
 

@@ -7,7 +7,6 @@ slot advances. In each flow ``log_reader`` reads the entries of the log, and ``t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pyspark.sql.types import StructType
 from headrace.changelog import DATABASE_CHANGELOG, OnTruncate, check_free
 from headrace.checkpoint.outages import OutageMarker
 from headrace.checkpoint.storage import LocalStorage
-from headrace.connectors.base.source import LANDING, Gate, add_source
+from headrace.connectors.base.source import LANDING, Gate, add_source, source_name
 from headrace.connectors.postgres.changes.catalogue import SourceTable, find_table, full_name, split_name
 from headrace.connectors.postgres.changes.landing import Retention, read_metadata
 from headrace.connectors.postgres.changes.log_reader import ChangeLogEnumerator, ChangeLogReader
@@ -112,7 +111,7 @@ def read_postgres_changes(
             "as tables=['orders', 'customers'], or give each call its own slot.",
         )
     replication_slot = ReplicationSlot(PostgresServer(dsn, password), slot, publication or slot)
-    sources = {table: re.sub(r"\W", "_", split_name(table)[1]) for table in names}
+    sources = {table: source_name(None, split_name(table)[1]) for table in names}
     if name is not None:
         sources = {table: name if table == tables else f"{name}_{own}" for table, own in sources.items()}
     reading = SlotSources(active_graph(), replication_slot, sources, on_truncate)
@@ -128,7 +127,7 @@ def read_postgres_changes(
     for table in names:
         ddl = declared.get(table) or found[full_name(table)].ddl
         # All tables share one feed, which belongs to the first.
-        frames[table] = reading.frame(spark, table, ddl, feed=feed if not frames else None)
+        frames[table] = reading.frame(spark, table, ddl, feed, owned=not frames)
     return frames[names[0]] if isinstance(tables, str) else frames
 
 
@@ -154,7 +153,7 @@ class SlotSources:
         place = self.slot.server.place
         return [OutageMarker(LocalStorage(flow), f"source.{source}", place) for flow, source in self.readers()]
 
-    def frame(self, spark: SparkSession, table: str, ddl: str, *, feed: ReplicationFeed | None) -> DataFrame:
+    def frame(self, spark: SparkSession, table: str, ddl: str, feed: ReplicationFeed, *, owned: bool) -> DataFrame:
         """Add a table's source to the pipeline and return its rows."""
         struct, name, full = parse_ddl(ddl), self.sources[table], full_name(table)
         columns = polars_schema(struct)
@@ -174,12 +173,12 @@ class SlotSources:
         return add_source(
             spark,
             gate,
-            lambda _: ChangeLogEnumerator(full, self.folder),
+            lambda _: ChangeLogEnumerator(full, self.folder, lambda: feed.failure),
             rows,
             fingerprint,
             counts_rows=True,
             prepare=check,
-            feed=feed,
+            feed=feed if owned else None,
             changes=True,
         )
 

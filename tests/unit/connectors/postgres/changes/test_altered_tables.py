@@ -13,8 +13,8 @@ import pytest
 
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog
-from headrace.connectors.postgres.changes.landing import read_failure
 from headrace.connectors.postgres.changes.log_reader import ChangeLogEnumerator, ChangeLogReader
+from headrace.connectors.postgres.changes.replication import ReplicationFeed
 from headrace.errors import HeadraceError
 from tests.unit.connectors.postgres.changes.messages import insert, relation, transaction, truncate
 from tests.unit.connectors.postgres.changes.scripted_slot import Slot, born, feed_of
@@ -23,13 +23,13 @@ ID, LARGE = SourceColumn("id", 23, -1, "integer"), SourceColumn("large", 25, -1,
 ORDERS = SourceTable("public.orders", (ID, LARGE), ("id",), whole=False, oid=1)
 
 
-def follow(folder: Path, slot: Slot) -> ChangeLog:
+def follow(folder: Path, slot: Slot) -> tuple[ChangeLog, ReplicationFeed]:
     """Start a feed, which logs what is waiting, and stop it."""
     log = ChangeLog(folder / "log") if (folder / "log").exists() else born(folder, ORDERS)
     feed = feed_of(slot, folder, ORDERS)
     feed.start()
     feed.stop()
-    return log
+    return log, feed
 
 
 def dead_letters(folder: Path, first: int = 0) -> list[tuple[str, str]]:
@@ -72,7 +72,7 @@ def test_a_new_column_is_told_once_however_often_the_pipeline_starts(tmp_path: P
     slot = Slot()
     for lsn in (20, 40, 60):
         slot.commit(lsn, relation("id", "large", "note"), insert(str(lsn), "a", "n"))
-        log = follow(tmp_path, slot)
+        log, _ = follow(tmp_path, slot)
     slot.commit(80, relation("id", "large", "note", "more"), insert("80", "a", "n", "m"))
     follow(tmp_path, slot)
     assert log.next() == 5
@@ -90,7 +90,7 @@ def test_a_new_column_that_comes_again_because_the_server_was_not_told_is_no_new
     follow(tmp_path, slot)
     slot.commit(40, insert("3", "a", "n"))
     slot.waiting = [*logged, *slot.waiting]
-    log = follow(tmp_path, slot)
+    log, _ = follow(tmp_path, slot)
     assert [log.entry(number).alters("public.orders") for number in range(3)] == [False, True, False]
 
 
@@ -119,7 +119,7 @@ def test_what_was_logged_before_a_column_was_removed_or_retyped_is_a_batch_of_it
     slot.commit(40, relation(*columns), insert(*row))
     follow(tmp_path, slot)
     slot.commit(60, relation(*columns), insert(*row))
-    log = follow(tmp_path, slot)
+    log, _ = follow(tmp_path, slot)
     assert ChangeLogEnumerator("public.orders", tmp_path).plan(0, most=None).until == 2
     assert [log.entry(number).alters("public.orders") for number in range(4)] == [False, False, True, False]
     with pytest.raises(HeadraceError, match=words) as raised:
@@ -130,9 +130,9 @@ def test_what_was_logged_before_a_column_was_removed_or_retyped_is_a_batch_of_it
 RENAMED = (relation("id", "large", table="orders_old"), insert("2", "b"))
 
 
-def told_behind(folder: Path, entries: int) -> str:
+def told_behind(feed: ReplicationFeed, folder: Path, entries: int) -> str:
     """The error that a flow gets once it has read so many entries; it gets all of them."""
-    enumerator = ChangeLogEnumerator("public.orders", folder)
+    enumerator = ChangeLogEnumerator("public.orders", folder, lambda: feed.failure)
     assert enumerator.plan(0, most=None).until == entries
     with pytest.raises(HeadraceError) as raised:
         enumerator.plan(entries, most=None)
@@ -148,11 +148,11 @@ def test_a_table_that_is_renamed_while_it_is_followed_stops_its_flows_and_the_se
     feed.start()
     slot.commit(40, *RENAMED)
     until = time.monotonic() + 60
-    while read_failure(tmp_path) is None and time.monotonic() < until:
+    while feed.failure is None and time.monotonic() < until:
         time.sleep(0.02)
     feed.stop()
     assert (log.next(), max(slot.forgotten)) == (2, 28)
-    assert told_behind(tmp_path, entries=2) == "SCHEMA_CHANGED"
+    assert told_behind(feed, tmp_path, entries=2) == "SCHEMA_CHANGED"
 
 
 def test_a_table_that_was_renamed_while_nobody_followed_it_stops_its_flows_behind_what_was_logged(
@@ -163,6 +163,6 @@ def test_a_table_that_was_renamed_while_nobody_followed_it_stops_its_flows_behin
     follow(tmp_path, slot)
     for _ in range(2):
         slot.commit(40, *RENAMED)
-        log = follow(tmp_path, slot)
+        log, feed = follow(tmp_path, slot)
         assert (log.next(), max(slot.forgotten)) == (2, 28)
-        assert told_behind(tmp_path, entries=2) == "SCHEMA_CHANGED"
+        assert told_behind(feed, tmp_path, entries=2) == "SCHEMA_CHANGED"

@@ -13,7 +13,7 @@ from headrace.changelog import OnTruncate
 from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
-from headrace.connectors.postgres.changes.landing import FAILED, LandingMetadata, write_failure
+from headrace.connectors.postgres.changes.landing import LandingMetadata
 from headrace.connectors.postgres.changes.log_reader import ChangeLogEnumerator, ChangeLogReader
 from headrace.connectors.postgres.changes.transactions import position
 from headrace.errors import HeadraceError
@@ -109,8 +109,8 @@ def enumerator(tmp_path: Path) -> ChangeLogEnumerator:
     log.create()
     for number in range(3):
         log.publish(number, LogEntry())
-    write_failure(tmp_path, HeadraceError("SLOT_LOST", "the slot is gone."))
-    return ChangeLogEnumerator("public.orders", tmp_path)
+    failure = HeadraceError("SLOT_LOST", "the slot is gone.")
+    return ChangeLogEnumerator("public.orders", tmp_path, lambda: failure)
 
 
 @pytest.mark.parametrize("first", [0, 2])
@@ -131,9 +131,9 @@ def test_the_flow_is_not_told_before_the_entries_that_it_takes_one_by_one(
         enumerator.plan(3, most=None)
 
 
-def test_a_feed_that_goes_on_gives_no_more_than_there_is(enumerator: ChangeLogEnumerator, tmp_path: Path) -> None:
-    (tmp_path / FAILED).unlink(missing_ok=True)
-    assert enumerator.plan(3, most=None).until == 3
+@pytest.mark.usefixtures("enumerator")
+def test_a_feed_that_goes_on_gives_no_more_than_there_is(tmp_path: Path) -> None:
+    assert ChangeLogEnumerator("public.orders", tmp_path).plan(3, most=None).until == 3
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,6 @@ def test_a_feed_that_goes_on_gives_no_more_than_there_is(enumerator: ChangeLogEn
 def test_what_was_logged_before_a_table_was_altered_or_emptied_is_a_batch_of_its_own(
     enumerator: ChangeLogEnumerator, tmp_path: Path, turn: LogEntry
 ) -> None:
-    (tmp_path / FAILED).unlink(missing_ok=True)
     log = ChangeLog(tmp_path / "log")
     for number, entry in enumerate([turn, LogEntry(), LogEntry(altered={"public.others": ()})], start=3):
         log.publish(number, entry)

@@ -16,7 +16,6 @@ import pytest
 
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
-from headrace.connectors.postgres.changes.landing import read_failure
 from headrace.connectors.postgres.changes.replication import IDLE_BYTES, PASSED, ReplicationFeed, copied_entries
 from headrace.connectors.postgres.changes.transactions import position
 from headrace.storage import sync_folder
@@ -59,7 +58,7 @@ def test_what_cannot_be_taken_down_is_told_to_the_flows_and_not_forgotten_by_the
 ) -> None:
     slot.waiting = _inserted(b"\xff\xfe")
     until = time.monotonic() + 60
-    while (failure := read_failure(tmp_path)) is None and time.monotonic() < until:
+    while (failure := feed.failure) is None and time.monotonic() < until:
         time.sleep(0.02)
     assert failure is not None
     assert str(failure).startswith("[SOURCE_FAILED] changes of slot 's' of db/shop cannot be logged (")
@@ -172,7 +171,7 @@ def test_a_draft_that_no_longer_fits_on_the_disk_gives_back_what_it_took(
     writer = LogWriter(log, 0)
     for _ in range(2):
         writer.write("public.t", TABLE.columns, [("insert", "1", 0, 1, None, b"1", b"x")])
-    (writing,) = writer._open
+    (writing,) = writer._files
     stream, writing._stream = writing._stream, Full()
     writer.discard()
     stream.close()
@@ -205,4 +204,4 @@ def test_a_feed_that_begins_behind_what_the_server_has_forgotten_goes_on(
     again = feed_of(slot, tmp_path, TABLE)
     again.start()
     again.stop()
-    assert read_failure(tmp_path) is None
+    assert again.failure is None

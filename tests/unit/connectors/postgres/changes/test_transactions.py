@@ -26,7 +26,11 @@ def recorded(
     log.create()
     writer = LogWriter(log, 0)
     recorder = TransactionRecorder({table.name: table}, LogEntry(last=after), writer)
-    recorder.record(messages)
+    try:
+        recorder.record(messages)
+    except HeadraceError:
+        writer.discard()
+        raise
     rows = [row for file in writer.finish() for row in pl.read_parquet(log.data(file)).to_dicts()]
     return recorder, [tuple(row[name] for name in ("kind", "place", "unsent", "0", "1")) for row in rows]
 
