@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import polars as pl
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headrace.checkpoint.storage import Storage
@@ -25,9 +26,6 @@ from headrace.schemas import MOMENT, from_arrow, polars_schema
 from headrace.wheel.side_rows import DEAD_LETTERS, dead_letters, write_side_rows
 from headrace.wheel.spark import mapped
 from headrace.wheel.task import Task, current_task
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 LANDING = "landing"
 """The folder of a checkpoint for what feeds bring."""

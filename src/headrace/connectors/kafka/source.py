@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import polars as pl
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.connectors.base.enumerator import Planned, divided
 from headrace.connectors.base.messages import KEY, Format, check_message_schema, message_decoder
@@ -20,9 +21,6 @@ from headrace.errors import HeadraceError
 from headrace.schemas import parse_ddl, polars_schema
 from headrace.secrets import Secret
 from headrace.stability import stable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 RAW_SCHEMA = "value BINARY, _key BINARY, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
 LARGEST_SLICE = 250_000

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.checkpoint.storage import Storage
 from headrace.connectors.base.enumerator import Planned
@@ -13,10 +16,6 @@ from headrace.connectors.base.source import Gate, RowsReader, add_frame_source
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.schemas import polars_schema
 from headrace.stability import stable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
 PUMP = "pump"
 """The folder of a flow for the checkpoints of Spark's queries."""
