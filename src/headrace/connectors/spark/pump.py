@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.checkpoint.storage import Storage
 from headrace.connectors.base.enumerator import Planned
-from headrace.connectors.base.source import Gate, RowsReader, add_frame_source
+from headrace.connectors.base.source import Gate, RowsReader, add_source
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.schemas import polars_schema
 from headrace.stability import stable
@@ -49,7 +49,7 @@ def source(frame: DataFrame, *, name: str) -> DataFrame:
     def pump(storage: Storage) -> Pump:
         return Pump(name, frame, f"{storage}/{PUMP}/{name}")
 
-    return add_frame_source(frame.sparkSession, gate, frame.schema, pump, frame.schema, fingerprint)
+    return add_source(frame.sparkSession, gate, pump, frame.schema, fingerprint, given=frame.schema)
 
 
 class Pump:
