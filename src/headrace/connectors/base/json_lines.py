@@ -42,8 +42,9 @@ _LONG_NUMBER = re.compile(rb"[0-9.]{17}")
 _HALF_PAIR = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
-_PIECES, _JUDGED_TOGETHER = 16, 400
-"""Lines that Polars refuses are decoded in so many pieces, and a piece of so few lines is judged line by line."""
+_JUDGED_TOGETHER = 400
+"""So many lines at most are judged because Polars refuses one of them."""
+_PIECES = 16
 _EXACT_DIGITS = 15
 _BIGGEST = 2**63  # smaller integers are read as 64 bits and narrowed in bulk
 
