@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import numpy as np
@@ -34,6 +34,13 @@ class Lines:
 
     def take(self, indices: Integers) -> Lines:
         return Lines(self.data, self.starts[indices], self.ends[indices], self.positions[indices])
+
+    def with_spaces_for_breaks(self) -> Lines:
+        characters = np.frombuffer(self.data, dtype=np.uint8).copy()
+        breaks = np.flatnonzero(characters == _NEWLINE)
+        inside = breaks < self.ends[np.searchsorted(self.starts, breaks, side="right") - 1]
+        characters[breaks[inside]] = _SPACE
+        return replace(self, data=characters.tobytes())
 
     def raw(self) -> list[bytes]:
         data = self.data

@@ -166,7 +166,7 @@ class JsonMessages(MessageDecoder):
         lines = payloads.lines
         if lines.data.count(b"\n") != len(lines):
             # JSON allows line breaks only outside of text, where a space means the same.
-            lines = as_lines([payload.replace(b"\n", b" ") for payload in lines.raw()], lines.positions)
+            lines = lines.with_spaces_for_breaks()
         return _with_missing(self.lines.decode_lines(lines), payloads)
 
 

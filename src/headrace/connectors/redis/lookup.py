@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import redis
@@ -15,6 +15,9 @@ from headrace.operators.lookup.service import LARGEST_ANSWER, Answer, LookupFail
 from headrace.rendering import Template, parse_template
 from headrace.secrets import Secret, call_text
 from headrace.stability import stable
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -47,7 +50,7 @@ class RedisLookup:
 class RedisConnection:
     """A process's connections to a server."""
 
-    client: redis.asyncio.Redis
+    client: Redis
     value: Value
 
     async def fetch(self, requests: Sequence[Any]) -> Sequence[Answer]:
