@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.table import Table
 
 from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written
 from headrace.stability import experimental, stable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
 import polars as pl
 import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from headrace.checkpoint.lease import Lease
 from headrace.checkpoint.outages import OutageMarker
@@ -17,10 +22,6 @@ from headrace.connectors.base.sink import BatchIdentity, Delivered, TaskSink, Un
 from headrace.event_time.record import MarkedBatch
 from headrace.schemas import from_arrow
 from headrace.wheel.side_rows import dead_letters, write_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 _COUNTS = ("out", "rows", "superseded", "already_marked", "refused")
@@ -42,9 +43,6 @@ class DeliveryContext:
 
 def deliver(frame: DataFrame, sink: TaskSink, batch: BatchIdentity, context: DeliveryContext) -> Written:
     """Run the frame once and write every row to the sink."""
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     exactly_once = sink.guarantee == "exactly_once"
     if exactly_once:
         # Each writer's rows in the partition with its number, whatever partitions they come from.
@@ -52,7 +50,7 @@ def deliver(frame: DataFrame, sink: TaskSink, batch: BatchIdentity, context: Del
         chosen = [paths[column] for column in sink.partition_by] or [quoted(column) for column in frame.columns]
         writer = F.pmod(F.xxhash64(*map(F.col, chosen)), F.lit(context.writers))
         frame = frame.repartitionById(context.writers, writer.cast("int"))
-    parts = frame.mapInArrow(_writing(sink, batch, context), from_arrow_schema(_RESULT)).collect()
+    parts = frame.mapInArrow(partial(_write_part, sink, batch, context), from_arrow_schema(_RESULT)).collect()
     return Written(
         **{name: sum(part[name] for part in parts) for name in _COUNTS},
         letters={part.letters: part.refused for part in parts if part.refused > 0},
@@ -67,8 +65,6 @@ def flat_paths(schema: StructType, prefix: str = "", inside: str = "") -> dict[s
     >>> flat_paths(parse_ddl("n INT, window STRUCT<start: DATE>"))
     {'n': '`n`', 'window': '`window`', 'window_start': '`window`.`start`'}
     """
-    from pyspark.sql.types import StructType
-
     paths: dict[str, str] = {}
     for field in schema.fields:
         name, path = f"{prefix}{field.name}", f"{inside}{quoted(field.name)}"
@@ -83,30 +79,26 @@ def quoted(column: str) -> str:
     return f"`{column.replace('`', '``')}`"
 
 
-def _writing(
-    sink: TaskSink, batch: BatchIdentity, context: DeliveryContext
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def write_part(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        frames = [from_arrow(each) for each in batches if each.num_rows > 0]
-        if not frames or task is None:
-            return
-        rows = pl.concat(frames)
-        part = WriterBatch(batch, task.partitionId(), context.marks.get(task.partitionId()))
-        delivered = _deliver_when_reachable(sink, rows, part, context)
-        letters = ""
-        refused = pl.DataFrame() if delivered.refused is None else delivered.refused
-        if not refused.is_empty():
-            dead = refused.with_row_index("position")
-            where = {"source": f"{batch.flow}.{batch.output}", "origin": sink.place}
-            told = dead_letters(dead, **where, batch=batch.batch, clock=context.clock)
-            letters = write_rows(context.storage, batch.batch, f"sink.{batch.output}", told)
-        counts = (rows.height, delivered.written, delivered.superseded, delivered.already_marked, refused.height)
-        yield pa.record_batch([[value] for value in (part.number, *counts, letters)], schema=_RESULT)
-
-    return write_part
+def _write_part(
+    sink: TaskSink, batch: BatchIdentity, context: DeliveryContext, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """In a task: write its rows as the writer with its number."""
+    task = TaskContext.get()
+    frames = [from_arrow(each) for each in batches if each.num_rows > 0]
+    if not frames or task is None:
+        return
+    rows = pl.concat(frames)
+    part = WriterBatch(batch, task.partitionId(), context.marks.get(task.partitionId()))
+    delivered = _deliver_when_reachable(sink, rows, part, context)
+    letters = ""
+    refused = pl.DataFrame() if delivered.refused is None else delivered.refused
+    if not refused.is_empty():
+        dead = refused.with_row_index("position")
+        where = {"source": f"{batch.flow}.{batch.output}", "origin": sink.place}
+        told = dead_letters(dead, **where, batch=batch.batch, clock=context.clock)
+        letters = write_rows(context.storage, batch.batch, f"sink.{batch.output}", told)
+    counts = (rows.height, delivered.written, delivered.superseded, delivered.already_marked, refused.height)
+    yield pa.record_batch([[value] for value in (part.number, *counts, letters)], schema=_RESULT)
 
 
 def _deliver_when_reachable(

@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import fastavro
 import numpy as np
 import polars as pl
+from pyspark.sql.types import StructType
 
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
@@ -28,9 +29,6 @@ from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.lines import Integers, Lines, as_lines
 from headrace.errors import DefinitionError, check_choice
 from headrace.schemas import polars_type
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 Format = Literal["json", "csv", "raw", "avro"]
 KEY, VALUE = "_key", "value"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import polars as pl
+from pyspark.sql import DataFrame
 
 from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.event_time.record import MarkedBatch
 from headrace.stability import stable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 Guarantee = Literal["exactly_once", "at_least_once"]
 ChangelogMode = Literal["log", "upsert", "append"]

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import polars as pl
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headrace.checkpoint.storage import Storage
@@ -25,9 +26,6 @@ from headrace.schemas import MOMENT, from_arrow, polars_schema
 from headrace.wheel.side_rows import DEAD_LETTERS, dead_letters, write_side_rows
 from headrace.wheel.spark import mapped
 from headrace.wheel.task import Task, current_task
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 LANDING = "landing"
 """The folder of a checkpoint for what feeds bring."""
@@ -162,14 +160,12 @@ class Source:
     """The numbers of tasks, or the rows that Spark reads."""
     gate: Gate
     schema: StructType
-    split: bool
-    """Whether tasks read the source themselves."""
 
     def frame(self) -> DataFrame:
         """The source's rows as a DataFrame, registered in the graph."""
         graph, name = active_graph(), self.gate.source
         label, nodes = f"headrace.source.{name}", frozenset({NodeId("source", name)})
-        read = self.gate.read_splits if self.split else self.gate.read_rows
+        read = self.gate.read_splits if graph.sources[name].placeholder is None else self.gate.read_rows
         origin = Origin(self.stream, read, nodes, f"{label}+", self.timed)
         rows = mapped(self.stream, read, self.schema, partial(current_task, graph.reports), name=label)
         return graph.register_frame(rows, origin)
@@ -216,55 +212,41 @@ class Source:
 def add_source(
     spark: SparkSession,
     gate: Gate,
-    enumerator: Callable[[Storage], SplitEnumerator],
+    enumerator: Callable[[Storage], SplitEnumerator | FrameEnumerator],
     schema: StructType,
     fingerprint: Mapping[str, object],
+    *,
+    given: StructType | None = None,
     **traits: Any,
 ) -> DataFrame:
-    """Add a source that tasks read to the active pipeline and return its rows; ``traits`` are fields of its node."""
-    if gate.source in active_graph().bounded:
-        return _add_bounded(gate, schema, fingerprint, changes=traits.get("changes", False))
-    tasks = spark.sparkContext.defaultParallelism
-    numbers = spark.range(SPLIT_LEAF, SPLIT_LEAF + tasks, 1, tasks)
-    active_graph().add_source(SourceNode(gate.source, fingerprint, enumerator, **traits))
-    return Source(numbers, gate, schema, split=True).frame()
+    """Add a source to the active pipeline and return its rows; ``traits`` are fields of its node.
 
-
-def add_frame_source(
-    spark: SparkSession,
-    gate: Gate,
-    given: StructType,
-    enumerator: Callable[[Storage], FrameEnumerator],
-    schema: StructType,
-    fingerprint: Mapping[str, object],
-    **traits: Any,
-) -> DataFrame:
-    """Add a source that Spark reads: in each batch its rows, in these columns, take the place of an empty frame."""
-    if gate.source in active_graph().bounded:
-        return _add_bounded(gate, schema, fingerprint, changes=traits.get("changes", False))
-    placeholder = spark.createDataFrame([], given)
-    active_graph().add_source(SourceNode(gate.source, fingerprint, enumerator, placeholder, **traits))
-    return Source(placeholder, gate, schema, split=False).frame()
-
-
-def _add_bounded(gate: Gate, schema: StructType, fingerprint: Mapping[str, object], *, changes: bool) -> DataFrame:
-    """Add a table that takes the place of a source."""
+    Tasks read it, or Spark does: then its rows of a batch, in the columns ``given``, take the place of an empty frame.
+    """
     graph = active_graph()
-    given = graph.bounded[gate.source]
+    if gate.source in graph.bounded:
+        rows = _bounded_rows(gate.source, graph.bounded[gate.source], schema)
+        table, given = BoundedEnumerator(gate.source, rows), rows.schema
+        gate = Gate(gate.source, RowsReader(gate.source, tuple(schema.names)), None)
+        enumerator, traits = lambda _: table, {"changes": traits.get("changes", False)}
+    if given is None:
+        placeholder, tasks = None, spark.sparkContext.defaultParallelism
+        stream = spark.range(SPLIT_LEAF, SPLIT_LEAF + tasks, 1, tasks)
+    else:
+        stream = placeholder = spark.createDataFrame([], given)
+    graph.add_source(SourceNode(gate.source, fingerprint, enumerator, placeholder, **traits))
+    return Source(stream, gate, schema).frame()
+
+
+def _bounded_rows(source: str, given: DataFrame, schema: StructType) -> DataFrame:
+    """The rows of a table that takes the place of a source."""
     missing = [name for name in schema.names if name not in given.columns]
     if missing:
         raise DefinitionError(
             "COLUMN_UNKNOWN",
-            f"the table for source {gate.source!r} has no column {missing[0]!r}. Its columns: "
-            f"{', '.join(given.columns)}.",
+            f"the table for source {source!r} has no column {missing[0]!r}. Its columns: {', '.join(given.columns)}.",
         )
-    rows = given.select([given[field.name].cast(field.dataType).alias(field.name) for field in schema.fields])
-    placeholder = given.sparkSession.createDataFrame([], rows.schema)
-    reader = RowsReader(gate.source, tuple(schema.names))
-    gate = Gate(gate.source, reader, None)
-    enumerator = BoundedEnumerator(gate.source, rows)
-    graph.add_source(SourceNode(gate.source, fingerprint, lambda _: enumerator, placeholder, changes=changes))
-    return Source(placeholder, gate, schema, split=False).frame()
+    return given.select([given[field.name].cast(field.dataType).alias(field.name) for field in schema.fields])
 
 
 def declared_columns(schema: StructType, *, without: Collection[str] = ()) -> Columns:

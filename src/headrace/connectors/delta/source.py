@@ -22,7 +22,7 @@ from headrace.changelog import CHANGE, CHANGELOG, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.changelog import POSITION as CHANGE_POSITION
 from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.enumerator import Planned
-from headrace.connectors.base.source import Gate, add_frame_source, source_name
+from headrace.connectors.base.source import Gate, add_source, source_name
 from headrace.connectors.delta.table import DeltaLog, table_place, without_metadata
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.tracker import WHOLE
@@ -96,13 +96,13 @@ def read_delta(
     given = _shaped(spark.createDataFrame([], rows), changes).schema
     struct = without_metadata(StructType([field for field in given.fields if field.name != _FILE]))
     gate = Gate(source_name(name, Path(location.rstrip("/")).name), DeltaReader(tuple(polars_schema(struct))), None)
-    return add_frame_source(
+    return add_source(
         spark,
         gate,
-        given,
         lambda _: enumerator(),
         struct,
         {"kind": "delta", "path": location, "changes": changes},
+        given=given,
         changes=changes,
     )
 

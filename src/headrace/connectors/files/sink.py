@@ -9,10 +9,12 @@ import uuid
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, Row
 
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written, forked
@@ -21,9 +23,6 @@ from headrace.rendering import json_lines
 from headrace.schemas import from_arrow
 from headrace.stability import stable
 from headrace.storage import COMMITS, durable_file, sync_folder
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
 
 STAGING = "_staging"
 Format = Literal["parquet", "json"]
@@ -101,8 +100,6 @@ def to_files(path: str | os.PathLike[str], *, format: Format = "parquet") -> Fil
 
 def _part_writer(staging: str, format: Format) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write_part(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
         context = TaskContext.get()
         filled = [batch for batch in batches if batch.num_rows > 0]
         if not filled or context is None:

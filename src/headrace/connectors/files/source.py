@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.checkpoint.outages import OutageMarker
 from headrace.connectors.base.conversion import settle
@@ -29,9 +30,6 @@ from headrace.schemas import parse_ddl
 from headrace.stability import stable
 from headrace.storage import COMMITS, local_path, open_binary
 from headrace.wheel.task import Task
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Format = Literal["json", "csv", "parquet"]
 ASKED_AGAIN_SECONDS = 1.0

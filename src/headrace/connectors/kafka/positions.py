@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.connectors.base.sink import Unreachable
-from headrace.connectors.kafka.client import client_settings, refusals_into, unknown_topic
+from headrace.connectors.kafka.client import Answer, client_settings, refusals_into, unknown_topic
 from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.event_time.strategy import instant
 from headrace.secrets import Secret
@@ -53,8 +53,7 @@ class Topics:
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
         self._refusals = list[KafkaError]()
-        ours: dict[str, Any] = {"socket.timeout.ms": 5_000, "error_cb": refusals_into(self._refusals)}
-        self._client = AdminClient({**ours, **subscription.client_options()})
+        self._client: AdminClient | None = None
 
     def initial(self) -> Positions:
         names, start = self._partitions(), self._subscription.start
@@ -79,7 +78,6 @@ class Topics:
         try:
             self._partitions()
         except Unreachable as problem:
-            self._client.poll(0)
             if self._refusals:
                 raise HeadraceError(
                     "SOURCE_REFUSED",
@@ -91,10 +89,7 @@ class Topics:
             ) from None
 
     def _partitions(self) -> list[str]:
-        try:
-            known = self._client.list_topics(timeout=PATIENCE_SECONDS).topics
-        except KafkaException as problem:
-            raise Unreachable(problem.args[0].str()) from None
+        known = self._answer(lambda client: client.list_topics(timeout=PATIENCE_SECONDS).topics)
         wanted = self._subscription.topics
         if self._subscription.pattern:
             chosen = sorted(name for name in known if any(re.fullmatch(topic, name) for topic in wanted))
@@ -109,14 +104,24 @@ class Topics:
         if not names:
             return {}
         asked = {name: TopicPartition(*split(name)) for name in names}
-        answers = self._client.list_offsets(
-            dict.fromkeys(asked.values(), what),
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=PATIENCE_SECONDS,
-        )
-        try:
+        how = {"isolation_level": IsolationLevel.READ_COMMITTED, "request_timeout": PATIENCE_SECONDS}
+
+        def offsets(client: AdminClient) -> Positions:
+            answers = client.list_offsets(dict.fromkeys(asked.values(), what), **how)
             return {name: answers[partition].result().offset for name, partition in asked.items()}
+
+        return self._answer(offsets)
+
+    def _answer(self, question: Callable[[AdminClient], Answer]) -> Answer:
+        if self._client is None:
+            ours: dict[str, Any] = {"socket.timeout.ms": 5_000, "error_cb": refusals_into(self._refusals)}
+            self._client = AdminClient({**ours, **self._subscription.client_options()})
+        try:
+            return question(self._client)
         except KafkaException as problem:
+            self._client.poll(0)
+            # A client that lived through an outage may go on saying that partitions have no leader.
+            self._client = None
             raise Unreachable(problem.args[0].str()) from None
 
 

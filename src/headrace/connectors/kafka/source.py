@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal
 
 import polars as pl
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.connectors.base.enumerator import Planned, divided
 from headrace.connectors.base.messages import KEY, Format, check_message_schema, message_decoder
-from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.base.source import ROW_POSITION, Gate, add_source, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import debezium_messages
@@ -21,12 +21,8 @@ from headrace.schemas import parse_ddl, polars_schema
 from headrace.secrets import Secret
 from headrace.stability import stable
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 RAW_SCHEMA = "value BINARY, _key BINARY, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
 LARGEST_SLICE = 250_000
-T = TypeVar("T")
 
 
 @stable
@@ -93,7 +89,7 @@ class KafkaEnumerator:
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self._topics: Topics | None = None
+        self._topics = Topics(subscription)
         self._target: Positions | None = None
 
     @property
@@ -101,18 +97,15 @@ class KafkaEnumerator:
         return f"kafka {self._subscription!r}"
 
     def initial(self) -> Positions:
-        return self._ask(Topics.initial)
+        return self._topics.initial()
 
     def stop_at_newest(self) -> None:
-        self._target = self._ask(Topics.latest)
+        self._target = self._topics.latest()
 
     def plan(self, since: Positions, *, most: int | None) -> Planned:
-        return self._ask(lambda topics: self._planned(topics, since, most))
-
-    def _planned(self, topics: Topics, since: Positions, most: int | None) -> Planned:
-        latest = topics.latest() if self._target is None else self._target
+        latest = self._topics.latest() if self._target is None else self._target
         if self._subscription.on_lost == "fail":
-            self._refuse_lost(topics, since, latest)
+            self._refuse_lost(since, latest)
         until = {**since, **capped(since, latest, most)}
         unread = {name: rows for name, end in latest.items() if (rows := end - until[name]) > 0}
         return Planned(until, unread, tuple(latest))
@@ -122,18 +115,8 @@ class KafkaEnumerator:
         runs = divided([piece.until - piece.first for piece in pieces], tasks)
         return [[astuple(piece) for piece in pieces[run]] for run in runs]
 
-    def _ask(self, question: Callable[[Topics], T]) -> T:
-        if self._topics is None:
-            self._topics = Topics(self._subscription)
-        try:
-            return question(self._topics)
-        except Unreachable:
-            # A client that lived through an outage may go on saying that partitions have no leader.
-            self._topics = None
-            raise
-
-    def _refuse_lost(self, topics: Topics, positions: Positions, latest: Positions) -> None:
-        first = topics.earliest([name for name in positions if name in latest])
+    def _refuse_lost(self, positions: Positions, latest: Positions) -> None:
+        first = self._topics.earliest([name for name in positions if name in latest])
         for name, position in positions.items():
             if name not in latest or not first[name] <= position <= latest[name]:
                 there = f"offsets {first[name]} to {latest[name]}" if name in latest else "no such partition any more"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.checkpoint.outages import OutageMarker
 from headrace.checkpoint.storage import LocalStorage
@@ -23,9 +24,6 @@ from headrace.schemas import MOMENT, parse_ddl, polars_schema
 from headrace.secrets import Secret
 from headrace.stability import stable
 from headrace.wheel.task import Task
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Format = Literal["json", "csv", "raw"]
 METADATA: Mapping[str, pl.DataType] = {"_topic": pl.String(), "_timestamp": MOMENT}

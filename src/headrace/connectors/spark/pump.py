@@ -5,18 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.checkpoint.storage import Storage
 from headrace.connectors.base.enumerator import Planned
-from headrace.connectors.base.source import Gate, RowsReader, add_frame_source
+from headrace.connectors.base.source import Gate, RowsReader, add_source
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.schemas import polars_schema
 from headrace.stability import stable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
 PUMP = "pump"
 """The folder of a flow for the checkpoints of Spark's queries."""
@@ -50,7 +49,7 @@ def source(frame: DataFrame, *, name: str) -> DataFrame:
     def pump(storage: Storage) -> Pump:
         return Pump(name, frame, f"{storage}/{PUMP}/{name}")
 
-    return add_frame_source(frame.sparkSession, gate, frame.schema, pump, frame.schema, fingerprint)
+    return add_source(frame.sparkSession, gate, pump, frame.schema, fingerprint, given=frame.schema)
 
 
 class Pump:

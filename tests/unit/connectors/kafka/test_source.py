@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from headrace.checkpoint.outages import outages
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.base.sink import Unreachable
-from headrace.connectors.kafka import source as kafka_source
-from headrace.connectors.kafka.positions import OnLost, Positions, Subscription
+from headrace.connectors.kafka import positions
+from headrace.connectors.kafka.positions import OnLost, Subscription
 from headrace.connectors.kafka.source import KafkaEnumerator
 from headrace.errors import HeadraceError
 from headrace.graph import Graph, SourceNode
@@ -28,26 +32,28 @@ class Brokers:
     first, end = 0, 7
     clients = 0
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, options: dict[str, Any]) -> None:
         Brokers.clients += 1
 
-    def initial(self) -> Positions:
-        """The beginning."""
-        return self._said({"bids/0": self.first})
-
-    def latest(self) -> Positions:
-        """The end."""
-        return self._said({"bids/0": self.end})
-
-    def earliest(self, names: list[str]) -> Positions:
-        """What is left of the partition begins there."""
-        return dict.fromkeys(names, self.first)
-
-    def _said(self, positions: Positions) -> Positions:
+    def list_topics(self, timeout: float) -> Any:
+        """The only topic."""
         if Brokers.silent > 0:
             Brokers.silent -= 1
-            raise Unreachable("no leaders found")
-        return positions
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no leaders found"))
+        return SimpleNamespace(topics={"bids": SimpleNamespace(partitions=[0])})
+
+    def list_offsets(self, asked: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
+        """The beginning of what is left of the partition, or its end."""
+        answers = {}
+        for partition, what in asked.items():
+            offset = self.first if isinstance(what, type(OffsetSpec.earliest())) else self.end
+            answers[partition] = Future[Any]()
+            answers[partition].set_result(SimpleNamespace(offset=offset))
+        return answers
+
+    def poll(self, timeout: float) -> int:
+        """No refusals."""
+        return 0
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +61,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> type[Brokers]:
     """Brokers that answer."""
     for name, value in {"silent": 0, "first": 0, "end": 7, "clients": 0}.items():
         monkeypatch.setattr(Brokers, name, value)
-    monkeypatch.setattr(kafka_source, "Topics", Brokers)
+    monkeypatch.setattr(positions, "AdminClient", Brokers)
     return Brokers
 
 
