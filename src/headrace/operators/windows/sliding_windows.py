@@ -38,12 +38,7 @@ class SlidingOperator(WindowOperator, Uncombined):
     was emitted early or again is stored, and its last results where they may be retracted.
     """
 
-    name: str
-    aggregation: Aggregation
     size: int
-    emission: Emission
-    lateness: Lateness
-    accumulation: AccumulationMode
     shares: KeySpread | None = None
     """How a hot key is spread over several slots; the state then also has rows that stand for panes."""
 
@@ -229,7 +224,7 @@ class Sliding(WindowStep):
                 f"{taken[0]!r} would be both. Choose another name for the result, or rename the column before.",
             )
         shares = KeySpread(aggregation, self.size, self.shares) if self.shares > 1 else None
-        return SlidingOperator(self.name, aggregation, self.size, self.emission, lateness, self.accumulation, shares)
+        return SlidingOperator(aggregation, lateness, self.emission, self.accumulation, self.size, shares)
 
     @property
     def state_description(self) -> str:
