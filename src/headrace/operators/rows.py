@@ -124,6 +124,9 @@ class RowByRow(Uncombined):
     """An input whose rows travel one by one to the slot of their key."""
 
     rows: Rows
+    broadcast = False
+    late_output = "late_right"
+    """Of a second input."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -170,11 +173,6 @@ def with_schema(rows: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.Dat
     """
     missing = (pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in rows.columns)
     return rows.with_columns(*missing).select(schema.keys())
-
-
-def arrived_rows(rows: pl.DataFrame, bounds: TimeBounds, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """New rows as state rows with their arrival numbers."""
-    return with_schema(rows.with_columns(arrivals(bounds, rows.height)), schema)
 
 
 def split_matching(rows: pl.DataFrame, others: pl.DataFrame, on: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:

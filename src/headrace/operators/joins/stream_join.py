@@ -48,8 +48,8 @@ class StreamJoin(Step):
         left = Rows(self.name, self.on.left, time, dict(schema))
         right = Rows(self.name, self.on.right, right_time, dict(right_schema))
         return self._operator(
-            JoinInput(self.name, left, columns.left, lateness, emits_left, "late", self._windows),
-            JoinInput("right", right, columns.right, lateness, emits_right, "late_right", self._windows),
+            JoinInput(self.name, left, columns.left, lateness, emits_left, self._windows),
+            JoinInput("right", right, columns.right, lateness, emits_right, self._windows),
             columns,
             own,
         )
@@ -88,10 +88,8 @@ class JoinInput(RowByRow):
     lateness: Lateness
     emits_unmatched: bool
     """Whether rows without a match are emitted, so that rows with a null key must be buffered too."""
-    late_output: str
     windows: Windows | None
     """The windows that rows belong to, if there are any: a row is late when its last one accepts no more rows."""
-    broadcast = False
 
     @cached_property
     def times(self) -> dict[str, str]:
@@ -175,8 +173,9 @@ class StreamJoinOperator(Uncombined, ABC):
 
     @cached_property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        sides = (self.left, self.second) if self.left.lateness.keeps_rows else ()
-        return {side.late_output: side.rows.late_schema for side in sides}
+        if not self.left.lateness.keeps_rows:
+            return {}
+        return {"late": self.left.rows.late_schema, self.second.late_output: self.second.rows.late_schema}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         return self.left.combine(rows, bounds)

@@ -22,7 +22,7 @@ from headrace.operators.rows import (
     TIME,
     RowByRow,
     Rows,
-    arrived_rows,
+    arrivals,
     has_closed,
     in_order_of_arrival,
     with_key_numbers,
@@ -61,8 +61,6 @@ class VersionInput(TemporalInput):
     lateness: Lateness | None
     """What happens to late versions; None where no version is late."""
     name = "versions"
-    late_output = "late_right"
-    broadcast = False
 
     @cached_property
     def change_columns(self) -> frozenset[str]:
@@ -163,7 +161,7 @@ class TemporalJoinOperator(TemporalInput):
 
     def _with_new(self, versions: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Known versions and the new ones behind them."""
-        arrived = arrived_rows(second.select(**self._version_columns), bounds, self.version_schema)
+        arrived = second.select(arrivals(bounds, second.height), **self._version_columns)
         return pl.concat([in_order_of_arrival(versions), arrived], how="diagonal")
 
     def _numbered(self, rows: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:

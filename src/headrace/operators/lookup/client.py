@@ -56,10 +56,6 @@ class AnswerCache:
         self._kept = pl.DataFrame(schema={**answers, _FETCHED: pl.Int64(), _USED: pl.Int64()})
         self._turn = 0
 
-    @property
-    def size(self) -> int:
-        return self._kept.height
-
     def get(self, keys: pl.DataFrame, clock: int) -> pl.DataFrame:
         self._turn += 1
         # After the clock was set back, answers from the future are not valid.

@@ -88,8 +88,6 @@ class ChangelogInput(RowByRow):
     name: str = "changes"
     side: str = "the rows"
     """The input in error messages."""
-    broadcast: bool = False
-    late_output: str = "late_right"
 
     def __post_init__(self) -> None:
         step, schema = self.rows.step, self.rows.schema

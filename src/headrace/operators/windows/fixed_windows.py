@@ -118,7 +118,6 @@ class Hopping(OverlappingWindowStep):
     """Fixed windows of one size that start at regular intervals and overlap."""
 
     kind = "hopping"
-    windows: HoppingWindows
 
 
 @stable
@@ -143,7 +142,6 @@ class Cumulating(OverlappingWindowStep):
     """Windows with a common start that grow step by step."""
 
     kind = "cumulating"
-    windows: CumulatingWindows
 
 
 @stable

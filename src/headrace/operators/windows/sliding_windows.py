@@ -16,7 +16,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.key_hash import canonical
 from headrace.keys import Key, key_argument, key_columns
-from headrace.operators.rows import ARRIVAL, TIME, arrived_rows
+from headrace.operators.rows import ARRIVAL, TIME, arrivals, with_schema
 from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.emission import DISCARDING, AccumulationMode, Emission
 from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACHED, SUMS, KeySpread, SlidingTotals
@@ -68,7 +68,8 @@ class SlidingOperator(WindowOperator, Uncombined):
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Emit rows that late ones will correct, add the batch's rows, emit and correct."""
         known, sums = self._apart(self._marked(state, new=False))
-        arrived = self._marked(arrived_rows(partials, bounds, self.state_schema), new=True)
+        numbered = partials.with_columns(arrivals(bounds, partials.height))
+        arrived = self._marked(with_schema(numbered, self.state_schema), new=True)
         first: int | None = arrived.select(pl.col(TIME).min()).item()
         outputs: list[pl.DataFrame] = []
         after = bounds.before
