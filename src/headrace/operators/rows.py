@@ -27,7 +27,6 @@ _PLACES_BITS = 32
 KEY_NUMBER = "__key"
 """A number for each key of a frame; sorting and rolling by it is several times faster than by the key."""
 ROW_NUMBER = "__row_number"
-"""The number of a row in its frame."""
 _SAME = "__same"
 
 
@@ -74,7 +73,6 @@ class Rows:
         return {**self.schema, LATE_BY: pl.Duration("us")}
 
     def late_output(self, lateness: Lateness) -> dict[str, dict[str, pl.DataType]]:
-        """The side output of late rows, when they are kept."""
         return {"late": self.late_schema} if lateness.keeps_rows else {}
 
     @property

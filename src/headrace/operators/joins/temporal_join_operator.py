@@ -45,7 +45,6 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """The columns of rows and versions."""
         return {**self.version_schema, **{f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
 
     def apply_both(

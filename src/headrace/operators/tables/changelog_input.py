@@ -292,7 +292,6 @@ class TableChanges:
         return self.last.filter(IS_UPSERT)
 
     def rows(self, *, after: bool) -> pl.DataFrame:
-        """All rows after or before the batch."""
         return pl.concat([self.unchanged, self.new if after else self.old])
 
     @property

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Self
 
-import numpy as np
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
@@ -180,9 +179,8 @@ class SlidingOperator(WindowOperator, Uncombined):
             return rows
         given = (pl.col(name).alias(given) for name, given in self._given.items())
         revised = lasting.with_columns(NEXT_REVISION, pl.lit(True).alias(CHANGED), *given)
-        as_they_were = np.ones(rows.height, dtype=np.bool_)
-        as_they_were[lasting[PLACE].to_numpy()] = False
-        return pl.concat([rows.filter(pl.Series(as_they_were)), revised.select(rows.columns)])
+        as_they_were = ~pl.int_range(rows.height, eager=True).is_in(lasting[PLACE].implode())
+        return pl.concat([rows.filter(as_they_were), revised.select(rows.columns)])
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
