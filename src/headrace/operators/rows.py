@@ -27,7 +27,6 @@ _PLACES_BITS = 32
 KEY_NUMBER = "__key"
 """A number for each key of a frame; sorting and rolling by it is several times faster than by the key."""
 ROW_NUMBER = "__row_number"
-"""The number of a row in its frame."""
 _SAME = "__same"
 
 
@@ -74,7 +73,6 @@ class Rows:
         return {**self.schema, LATE_BY: pl.Duration("us")}
 
     def late_output(self, lateness: Lateness) -> dict[str, dict[str, pl.DataType]]:
-        """The side output of late rows, when they are kept."""
         return {"late": self.late_schema} if lateness.keeps_rows else {}
 
     @property
@@ -124,6 +122,9 @@ class RowByRow(Uncombined):
     """An input whose rows travel one by one to the slot of their key."""
 
     rows: Rows
+    broadcast = False
+    late_output = "late_right"
+    """Of a second input."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -170,11 +171,6 @@ def with_schema(rows: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.Dat
     """
     missing = (pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in rows.columns)
     return rows.with_columns(*missing).select(schema.keys())
-
-
-def arrived_rows(rows: pl.DataFrame, bounds: TimeBounds, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """New rows as state rows with their arrival numbers."""
-    return with_schema(rows.with_columns(arrivals(bounds, rows.height)), schema)
 
 
 def split_matching(rows: pl.DataFrame, others: pl.DataFrame, on: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:

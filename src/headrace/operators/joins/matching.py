@@ -187,6 +187,11 @@ def _final_times(kept: int, bounds: TimeBounds) -> tuple[int, int]:
     return bounds.before - kept, bounds.fire - kept - 1
 
 
+def emits_unmatched(how: JoinHow) -> tuple[bool, bool]:
+    """Whether a left and a right row without a match are emitted."""
+    return how in ("left", "full", "anti"), how in ("right", "full")
+
+
 @dataclass(frozen=True, slots=True)
 class AllMatches:
     """Emits every pair whose right row is ``low`` to ``high`` after the left one, and unmatched rows once final."""
@@ -203,7 +208,7 @@ class AllMatches:
     @property
     def waits(self) -> tuple[bool, bool]:
         """Whether something is emitted when no further match of a left and of a right row can come."""
-        return self.how in ("left", "full", "anti"), self.how in ("right", "full")
+        return emits_unmatched(self.how)
 
     def concerned(self, lefts: Int64Array, rights: Int64Array, bounds: TimeBounds) -> tuple[list[Span], list[Span]]:
         """The times of buffered left and right rows that match new rows of these times, or waited and are final."""
@@ -229,17 +234,16 @@ class AllMatches:
         emitted_alone = ~rows.is_new & ~rows.matched & rows.final(bounds.before)
         unmatched = rows.final(bounds.fire) & ~matched & ~emitted_alone
         wrong = newly_matched & emitted_alone
+        retracted, known, settled = NO_PAIRS, rows.matched, None
         if self.how in ("semi", "anti"):
-            retracted = RowPairs.alone(wrong & left) if self.how == "anti" else NO_PAIRS
-            emitted = RowPairs.alone((unmatched if self.how == "anti" else newly_matched) & left)
-            return MatchOutcome(_concatenated(retracted, emitted), len(retracted), rows.matched, matched & left)
-        retracted, known = NO_PAIRS, rows.matched
-        for how, side in (("left", left), ("right", right)):
-            if self.how in (how, "full"):
-                retracted = _concatenated(retracted, RowPairs.alone(wrong & side, right=how == "right"))
-                pairs = _concatenated(pairs, RowPairs.alone(unmatched & side, right=how == "right"))
+            pairs = RowPairs.alone(newly_matched & left) if self.how == "semi" else NO_PAIRS
+            settled = matched & left
+        for waits, side, is_right in zip(self.waits, (left, right), (False, True), strict=True):
+            if waits:
+                retracted = _concatenated(retracted, RowPairs.alone(wrong & side, right=is_right))
+                pairs = _concatenated(pairs, RowPairs.alone(unmatched & side, right=is_right))
                 known = known | (newly_matched & side)
-        return MatchOutcome(_concatenated(retracted, pairs), len(retracted), known)
+        return MatchOutcome(_concatenated(retracted, pairs), len(retracted), known, settled)
 
     def _pairs(self, rows: CandidateRows, left: BoolArray, right: BoolArray) -> RowPairs:
         lefts, rights = rows.select(left), rows.select(right)

@@ -17,7 +17,7 @@ from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.key_hash import canonical
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
-from headrace.operators.joins.matching import BoolArray, Int64Array, JoinHow, RowPairs
+from headrace.operators.joins.matching import BoolArray, Int64Array, JoinHow, RowPairs, emits_unmatched
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, TIME, RowByRow, Rows, arrivals, with_key_numbers
 from headrace.operators.step import Step
 from headrace.operators.windows.assigners import Windows
@@ -44,12 +44,12 @@ class StreamJoin(Step):
         used = {name: right_schema[name] for name in self.on.right} if only_left else right_schema
         own = {**self._own_columns, **({CHANGE: pl.String()} if self.retracts else {})}
         columns = joined_columns(self.name, self.on, schema, used, own=own)
-        emits_left, emits_right = self.how in ("left", "full", "anti"), self.how in ("right", "full")
+        emits_left, emits_right = emits_unmatched(self.how)
         left = Rows(self.name, self.on.left, time, dict(schema))
         right = Rows(self.name, self.on.right, right_time, dict(right_schema))
         return self._operator(
-            JoinInput(self.name, left, columns.left, lateness, emits_left, "late", self._windows),
-            JoinInput("right", right, columns.right, lateness, emits_right, "late_right", self._windows),
+            JoinInput(self.name, left, columns.left, lateness, emits_left, self._windows),
+            JoinInput("right", right, columns.right, lateness, emits_right, self._windows),
             columns,
             own,
         )
@@ -70,7 +70,7 @@ class StreamJoin(Step):
 
     @property
     def retracts(self) -> bool:
-        return self.retention > 0 and self.how in ("left", "right", "full", "anti")
+        return self.retention > 0 and any(emits_unmatched(self.how))
 
     @property
     def previews(self) -> bool:
@@ -88,10 +88,8 @@ class JoinInput(RowByRow):
     lateness: Lateness
     emits_unmatched: bool
     """Whether rows without a match are emitted, so that rows with a null key must be buffered too."""
-    late_output: str
     windows: Windows | None
     """The windows that rows belong to, if there are any: a row is late when its last one accepts no more rows."""
-    broadcast = False
 
     @cached_property
     def times(self) -> dict[str, str]:
@@ -175,8 +173,9 @@ class StreamJoinOperator(Uncombined, ABC):
 
     @cached_property
     def side_schemas(self) -> dict[str, dict[str, pl.DataType]]:
-        sides = (self.left, self.second) if self.left.lateness.keeps_rows else ()
-        return {side.late_output: side.rows.late_schema for side in sides}
+        if not self.left.lateness.keeps_rows:
+            return {}
+        return {"late": self.left.rows.late_schema, self.second.late_output: self.second.rows.late_schema}
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         return self.left.combine(rows, bounds)
@@ -205,9 +204,7 @@ class StreamJoinOperator(Uncombined, ABC):
 
     def _without_key(self, rows: pl.DataFrame) -> BoolArray:
         """Which rows have a null in their key, so that they match nothing."""
-        if any(rows[name].null_count() for name in self.key):
-            return rows.select(pl.any_horizontal(pl.col(self.key).is_null())).to_series().to_numpy()
-        return np.zeros(rows.height, dtype=np.bool_)
+        return rows.select(pl.any_horizontal(pl.col(self.key).is_null())).to_series().to_numpy()
 
     def _results(self, rows: pl.DataFrame, pairs: RowPairs, retracted: int, moments: Int64Array) -> pl.DataFrame:
         """Pairs, of which the first ``retracted`` are retractions, as result rows in the order of their moments."""

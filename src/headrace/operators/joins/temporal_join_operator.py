@@ -11,6 +11,7 @@ import polars as pl
 from headrace.changelog import CHANGE, DELETE, INSERT, UNCHANGED, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
+from headrace.event_time.strategy import END
 from headrace.operators.event_time_buffer import EventTimeBuffer, event_time_order
 from headrace.operators.joins.matching import BoolArray
 from headrace.operators.joins.temporal_versions import (
@@ -19,8 +20,6 @@ from headrace.operators.joins.temporal_versions import (
     ROW,
     TOMBSTONE,
     UNSENT,
-    VERSION,
-    VERSION_POSITION,
     TemporalJoinOperator,
     VersionedTable,
     fill_unsent,
@@ -29,7 +28,7 @@ from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, TIME, with_
 from headrace.wheel.operator import Applied, Due
 
 _IS_ROW = pl.col(KIND) == ROW
-_ORDER, _BEFORE, _NOW, _MATCH, _SINCE = "__order", "__before", "__now", "__match", "__since"
+_ORDER, _BEFORE, _NOW = "__order", "__before", "__now"
 _Snapshot = tuple[pl.DataFrame, VersionedTable]
 """The versions of a slot, and their order."""
 
@@ -46,7 +45,6 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        """The columns of rows and versions."""
         return {**self.version_schema, **{f"{OF_ROW}{name}": self.rows.schema[name] for name in self.columns.left}}
 
     def apply_both(
@@ -63,15 +61,15 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         changing[known:] = True
         keys = pl.concat([fired.select(self.key), stored.select(self.key).filter(changing)])
         numbered = self._numbered(stored, keys)
-        versions = VersionedTable.of(numbered)
-        everything, altered = fill_unsent(stored, versions.row_numbers, versions.keyed_times.keys, known=known)
+        versions = VersionedTable.of(numbered, KEY_NUMBER, TIME)
+        everything, altered = fill_unsent(stored, versions.versions, known=known)
         of_fired = self._numbered(fired, keys)
         output = self._joined(fired, of_fired[ROW_NUMBER], everything, versions.as_of(of_fired, self.ttl))
         if self.second.corrects_for:
             output = output.with_columns(pl.lit(INSERT).alias(CHANGE))
             if (times[known:] < bounds.before).any():
                 emitted = rows.filter(pl.col(TIME) < bounds.before).sort(TIME, ARRIVAL)
-                before = stored, VersionedTable.of(numbered.filter(pl.col(ROW_NUMBER) < known))
+                before = stored, VersionedTable.of(numbered.filter(pl.col(ROW_NUMBER) < known), KEY_NUMBER, TIME)
                 corrections = self._corrections(emitted, keys, before, (everything, versions), altered)
                 output = pl.concat([corrections, output])
         settled = self._superseded(versions, stored.height, bounds)
@@ -80,7 +78,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
             pl.concat([with_schema(upserts, self.state_schema), buffered.stored]),
             removed,
             output,
-            dropped_second=len(versions.duplicates),
+            dropped_second=versions.duplicates.height,
             waiting=buffered.counts,
         )
 
@@ -102,13 +100,14 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
     def _superseded(self, versions: VersionedTable, rows: int, bounds: TimeBounds) -> BoolArray:
         """Which of so many rows are duplicates, or versions that others have superseded."""
         # A version is needed until the next one of its key is valid for every row that may still come.
-        valid_until = versions.valid_until
+        is_last = (pl.col(KEY_NUMBER) != pl.col(KEY_NUMBER).shift(-1)).fill_null(True)
+        valid_until = pl.when(is_last).then(END).otherwise(pl.col(TIME).shift(-1))
         superseded = valid_until <= bounds.fire - self._reach
         if UNCHANGED not in self.second.change_columns:
-            superseded |= valid_until == versions.keyed_times.times
+            superseded |= valid_until == pl.col(TIME)
         settled = np.zeros(rows, dtype=np.bool_)
-        settled[versions.row_numbers[superseded]] = True
-        settled[versions.duplicates] = True
+        for numbered in (versions.versions.filter(superseded), versions.duplicates):
+            settled[numbered[ROW_NUMBER].to_numpy()] = True
         return settled
 
     def _corrections(
@@ -152,18 +151,17 @@ class TemporalJoinByArrival(TemporalJoinOperator):
     ) -> Applied:
         rows, stored = self._as_rows(partials), self._with_new(state, second, bounds)
         keys = pl.concat([rows.select(self.key), stored.select(self.key)[state.height :]])
-        ordered = self._in_order(self._numbered(stored, keys))
-        latest = ordered.unique(KEY_NUMBER, keep="last", maintain_order=True)
-        numbers, key_numbers = (ordered[name].to_numpy().astype(np.int64) for name in (ROW_NUMBER, KEY_NUMBER))
-        versions, altered = fill_unsent(stored, numbers, key_numbers, known=state.height)
-        versions = versions.select(self.state_schema.keys())
-        superseded = np.zeros(versions.height, dtype=np.bool_)
-        superseded[numbers] = True
-        superseded[latest[ROW_NUMBER].to_numpy()] = False
+        numbered, of_rows = self._numbered(stored, keys), self._numbered(rows, keys)
+        versions = VersionedTable.of(numbered, KEY_NUMBER)
+        everything, altered = fill_unsent(stored, versions.versions, known=state.height)
+        everything = everything.select(self.state_schema.keys())
+        superseded = np.zeros(everything.height, dtype=np.bool_)
+        superseded[numbered[ROW_NUMBER].to_numpy()] = True
+        superseded[versions.latest[ROW_NUMBER].to_numpy()] = False
         return Applied(
-            *self._retained(versions, state.height, bounds, altered, superseded),
-            self._latest(rows, self._numbered(rows, keys), versions, latest),
-            dropped_second=self._stale(ordered, state.height),
+            *self._retained(everything, state.height, bounds, altered, superseded),
+            self._joined(rows, of_rows[ROW_NUMBER], everything, versions.by_arrival(of_rows, self.ttl)),
+            dropped_second=self._stale(versions, state.height),
         )
 
     def due(self, bounds: TimeBounds) -> Due:
@@ -174,33 +172,8 @@ class TemporalJoinByArrival(TemporalJoinOperator):
         tombstones, versions = (pl.lit(kept, pl.Int64) for kept in (self.tombstones_kept, self.ttl))
         return pl.col(TIME) + pl.when(pl.col(KIND) == TOMBSTONE).then(tombstones).otherwise(versions)
 
-    def _in_order(self, versions: pl.DataFrame) -> pl.DataFrame:
-        """Versions in their order; of duplicates the one that arrived first comes last, so that it is kept."""
-        if not self._has_positions:
-            return versions.sort(ARRIVAL)
-        has_position = pl.col(VERSION_POSITION).is_not_null()
-        rank = pl.when(has_position).then(pl.col(KIND)).otherwise(0)
-        arrival = pl.when(has_position).then(-pl.col(ARRIVAL)).otherwise(pl.col(ARRIVAL))
-        return versions.sort(pl.col(VERSION_POSITION), rank, arrival)
-
-    def _stale(self, ordered: pl.DataFrame, known: int) -> int:
+    def _stale(self, versions: VersionedTable, known: int) -> int:
         """How many new versions are older than a known one, or duplicates."""
-        if not self._has_positions:
-            return 0
         is_known = pl.col(ROW_NUMBER) < known
         older = is_known.reverse().cum_max().reverse().over(KEY_NUMBER)
-        is_last = pl.struct(KEY_NUMBER, VERSION_POSITION, KIND).is_last_distinct()
-        duplicate = pl.col(VERSION_POSITION).is_not_null() & ~is_last
-        return int(ordered.select((~is_known & (older | duplicate)).sum()).item())
-
-    def _latest(
-        self, rows: pl.DataFrame, numbered: pl.DataFrame, versions: pl.DataFrame, latest: pl.DataFrame
-    ) -> pl.DataFrame:
-        """Rows in the order of arrival, each with the version that it matches."""
-        since = latest.select(KEY_NUMBER, KIND, pl.col(ROW_NUMBER).alias(_MATCH), pl.col(TIME).alias(_SINCE))
-        found = numbered.drop(KIND).join(since, on=KEY_NUMBER, how="left", maintain_order="left")
-        valid = pl.col(KIND) == VERSION
-        if self.ttl is not None:
-            valid &= pl.col(TIME) - pl.col(_SINCE) < self.ttl
-        matches = found.select(pl.when(valid).then(_MATCH)).to_series()
-        return self._joined(rows, found[ROW_NUMBER], versions, matches)
+        return int(versions.versions.select((~is_known & older).sum()).item()) + versions.duplicates.height

@@ -12,10 +12,9 @@ import polars as pl
 from headrace.changelog import CHANGE, POSITION, UNCHANGED, is_setting
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
-from headrace.event_time.strategy import END
 from headrace.key_hash import canonical
 from headrace.operators.joins.join_columns import InnerOrLeft, JoinedColumns, JoinKey, joined_columns
-from headrace.operators.joins.matching import BoolArray, Int64Array, KeyedTimes, match_ranges, retained
+from headrace.operators.joins.matching import BoolArray, retained
 from headrace.operators.rows import (
     ARRIVAL,
     KEY_NUMBER,
@@ -23,7 +22,7 @@ from headrace.operators.rows import (
     TIME,
     RowByRow,
     Rows,
-    arrived_rows,
+    arrivals,
     has_closed,
     in_order_of_arrival,
     with_key_numbers,
@@ -35,7 +34,7 @@ KIND, VERSION_POSITION, UNSENT = "__kind", "__position", "__unsent"
 ROW, TOMBSTONE, VERSION = 0, 1, 2
 """The kinds of state rows. Of two changes at one position the tombstone comes first."""
 OF_ROW, OF_VERSION = "__row.", "__version."
-_LIFE = "__life"
+_LIFE, _MATCH, _SINCE = "__life", "__match", "__since"
 
 
 class TemporalInput(RowByRow):
@@ -62,8 +61,6 @@ class VersionInput(TemporalInput):
     lateness: Lateness | None
     """What happens to late versions; None where no version is late."""
     name = "versions"
-    late_output = "late_right"
-    broadcast = False
 
     @cached_property
     def change_columns(self) -> frozenset[str]:
@@ -164,7 +161,7 @@ class TemporalJoinOperator(TemporalInput):
 
     def _with_new(self, versions: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
         """Known versions and the new ones behind them."""
-        arrived = arrived_rows(second.select(**self._version_columns), bounds, self.version_schema)
+        arrived = second.select(arrivals(bounds, second.height), **self._version_columns)
         return pl.concat([in_order_of_arrival(versions), arrived], how="diagonal")
 
     def _numbered(self, rows: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
@@ -199,95 +196,83 @@ class TemporalJoinOperator(TemporalInput):
 
 @dataclass(frozen=True, slots=True)
 class VersionedTable:
-    """Versions by key, then time; at the same time by position, then arrival."""
+    """Versions with their row numbers and key numbers: by key, then time if it counts, then position, then arrival."""
 
-    row_numbers: Int64Array
-    keyed_times: KeyedTimes
-    valid: BoolArray
-    """False for a tombstone."""
-    duplicates: Int64Array
-    """The row numbers of changes that were there already."""
+    versions: pl.DataFrame
+    duplicates: pl.DataFrame
+    """Changes that were there already."""
 
     @classmethod
-    def of(cls, versions: pl.DataFrame) -> VersionedTable:
-        """Order versions that have row numbers and key numbers and are in the order of arrival."""
-        given, kinds = _keyed_times(versions), versions[KIND].to_numpy()
-        keys, times = given.keys, given.times
-        order = np.lexsort((times, keys))
-        repeated = np.zeros(len(order), dtype=np.bool_)
-        if VERSION_POSITION in versions.columns:
-            # Changes without a position are only ordered by their arrival, so none is a duplicate.
-            position = versions[VERSION_POSITION].rank("dense").fill_null(0).to_numpy()
-            rank = np.where(position > 0, kinds, 0)
-            order = np.lexsort((rank, position, times, keys))
-            same = [each[order][1:] == each[order][:-1] for each in (keys, times, position, rank)]
-            repeated[1:] = np.logical_and.reduce([*same, position[order][1:] > 0])
-        numbers = versions[ROW_NUMBER].to_numpy().astype(np.int64)
-        chosen = order[~repeated]
-        kept = KeyedTimes(keys[chosen], times[chosen])
-        return cls(numbers[chosen], kept, kinds[chosen] == VERSION, numbers[order[repeated]])
+    def of(cls, versions: pl.DataFrame, *by: str) -> VersionedTable:
+        """Order versions that are in the order of arrival: by some columns, and then by position."""
+        if VERSION_POSITION not in versions.columns:
+            return cls(versions.sort(by, maintain_order=True), versions.clear())
+        rank = pl.when(pl.col(VERSION_POSITION).is_not_null()).then(KIND).otherwise(0)
+        ordered = versions.sort(*by, VERSION_POSITION, rank, maintain_order=True)
+        # Changes without a position are only ordered by their arrival, so none is a duplicate.
+        same = pl.col(*by, VERSION_POSITION, KIND)
+        repeated = ordered.select(pl.all_horizontal(same == same.shift()).fill_null(False)).to_series()
+        return cls(ordered.filter(~repeated), ordered.filter(repeated))
 
     @property
-    def valid_until(self) -> Int64Array:
-        """The time of the next version of the key; the end of time for the last."""
-        times = np.full(len(self.row_numbers), END, dtype=np.int64)
-        same = self.keyed_times.keys[1:] == self.keyed_times.keys[:-1]
-        times[:-1][same] = self.keyed_times.times[1:][same]
-        return times
+    def latest(self) -> pl.DataFrame:
+        """The last version of every key."""
+        return self.versions.unique(KEY_NUMBER, keep="last", maintain_order=True)
 
-    def as_of(self, numbered: pl.DataFrame, ttl: int | None) -> pl.Series:
+    def as_of(self, rows: pl.DataFrame, ttl: int | None) -> pl.Series:
         """The row number of the version that is valid at each row's time; null without one."""
-        rows, matches = _keyed_times(numbered), np.full(numbered.height, -1, dtype=np.int64)
-        if len(matches) and len(self.row_numbers):
-            earliest = min(int(self.keyed_times.times.min()) - int(rows.times.max()), 0)
-            found = match_ranges(rows, self.keyed_times, earliest, 0).one("last")
-            some = found >= 0
-            some[some] = self.valid[found[some]]
-            if ttl is not None:
-                some[some] = rows.times[some] - self.keyed_times.times[found[some]] < ttl
-            matches[some] = self.row_numbers[found[some]]
-        numbers = pl.Series(matches)
-        return numbers.set(numbers < 0, None)
+        versions = self.versions.select(TIME, *_VALIDITY)
+        found = rows.select(KEY_NUMBER, TIME).join_asof(versions, on=TIME, by=KEY_NUMBER, check_sortedness=False)
+        return _valid(found, ttl)
+
+    def by_arrival(self, rows: pl.DataFrame, ttl: int | None) -> pl.Series:
+        """The row number of the latest version of each row's key, if it is still valid."""
+        versions = self.latest.select(_VALIDITY)
+        found = rows.select(KEY_NUMBER, TIME).join(versions, on=KEY_NUMBER, how="left", maintain_order="left")
+        return _valid(found, ttl)
 
 
-def _keyed_times(rows: pl.DataFrame) -> KeyedTimes:
-    return KeyedTimes(rows[KEY_NUMBER].to_numpy().astype(np.int64), rows[TIME].to_numpy())
+_VALIDITY = (KEY_NUMBER, KIND, pl.col(ROW_NUMBER).alias(_MATCH), pl.col(TIME).alias(_SINCE))
 
 
-def fill_unsent(
-    everything: pl.DataFrame, versions: Int64Array, keys: Int64Array, *, known: int
-) -> tuple[pl.DataFrame, BoolArray]:
+def _valid(found: pl.DataFrame, ttl: int | None) -> pl.Series:
+    valid = pl.col(KIND) == VERSION
+    if ttl is not None:
+        valid &= pl.col(TIME) - pl.col(_SINCE) < ttl
+    return found.select(pl.when(valid).then(_MATCH)).to_series()
+
+
+def fill_unsent(everything: pl.DataFrame, versions: pl.DataFrame, *, known: int) -> tuple[pl.DataFrame, BoolArray]:
     """Give versions the values that were not sent because they stayed the same, and tell which rows that altered.
 
-    ``versions`` are the row numbers of the versions in order, ``keys`` the numbers of their keys. The first ``known``
-    rows keep their values unless a version before them now has others. Values are not carried beyond a tombstone.
+    ``versions`` are the ordered versions of a table. The first ``known`` rows keep their values unless a version before
+    them now has others. Values are not carried beyond a tombstone.
 
     >>> stored = {"__time": [1, 2], "__kind": [2, 2], "__unsent": [None, ["text"]], "__version.text": ["long", None]}
-    >>> rows, _ = fill_unsent(pl.DataFrame(stored), np.array([0, 1]), np.array([7, 7]), known=0)
+    >>> versions = pl.DataFrame({"__key": [7, 7], "__row_number": [0, 1], "__time": [1, 2], "__kind": [2, 2]})
+    >>> rows, _ = fill_unsent(pl.DataFrame(stored), versions, known=0)
     >>> rows["__version.text"].to_list()
     ['long', 'long']
     """
     altered = np.zeros(everything.height, dtype=np.bool_)
-    unsent = everything[UNSENT].gather(versions) if UNSENT in everything.columns else pl.Series([], dtype=pl.Null)
+    numbers = versions[ROW_NUMBER]
+    unsent = everything[UNSENT].gather(numbers) if UNSENT in everything.columns else pl.Series([], dtype=pl.Null)
     if unsent.null_count() == unsent.len():
         return everything, altered
-    moment = VERSION_POSITION if VERSION_POSITION in everything.columns else TIME
-    ordered = everything.select(pl.col(UNSENT, KIND, moment).gather(versions))
-    ordered = ordered.with_columns(pl.Series(KEY_NUMBER, keys), pl.Series(ROW_NUMBER, versions))
+    moment = pl.col(VERSION_POSITION if VERSION_POSITION in versions.columns else TIME)
     # A life of a key ends with a tombstone, except with that of an update, at whose moment the new row comes.
-    is_other = (pl.col(moment) != pl.col(moment).shift()).fill_null(True)
-    begins = ((pl.col(KIND).shift() == TOMBSTONE) & is_other).fill_null(False)
-    ordered = ordered.with_columns(begins.cum_sum().over(KEY_NUMBER).alias(_LIFE))
+    begins = (pl.col(KIND).shift() == TOMBSTONE) & (moment != moment.shift()).fill_null(True)
+    life = begins.fill_null(False).cum_sum().over(KEY_NUMBER).alias(_LIFE)
+    ordered = versions.with_columns(unsent, life)
     for name in unsent.drop_nulls().explode().drop_nulls().unique():
         column = f"{OF_VERSION}{name}"
         if column not in everything.columns:
             continue
         sent = ~pl.col(UNSENT).list.contains(name).fill_null(False)
         filled_before = pl.when(pl.col(_LIFE) == 0).then(_last_in_life(sent | (pl.col(ROW_NUMBER) < known)))
-        found = ordered.select(pl.coalesce(_last_in_life(sent), filled_before, -1)).to_series()
-        sources = np.arange(everything.height)
-        sources[versions] = found.to_numpy()
-        values = everything[column].gather(pl.Series(sources).set(pl.Series(sources < 0), None))
+        found = ordered.select(pl.coalesce(_last_in_life(sent), filled_before)).to_series()
+        sources = pl.int_range(everything.height, dtype=pl.UInt32, eager=True).scatter(numbers, found)
+        values = everything[column].gather(sources)
         altered |= values.ne_missing(everything[column]).to_numpy()
         everything = everything.with_columns(values)
     return everything, altered

@@ -52,13 +52,8 @@ class AnswerCache:
     def __init__(self, cache: Cache, on: tuple[str, ...], answers: Mapping[str, pl.DataType]) -> None:
         self._cache = cache
         self._on = list(on)
-        self._columns = list(answers)
         self._kept = pl.DataFrame(schema={**answers, _FETCHED: pl.Int64(), _USED: pl.Int64()})
         self._turn = 0
-
-    @property
-    def size(self) -> int:
-        return self._kept.height
 
     def get(self, keys: pl.DataFrame, clock: int) -> pl.DataFrame:
         self._turn += 1
@@ -69,12 +64,12 @@ class AnswerCache:
         if not known.is_empty():
             others = self._kept.join(keys, on=self._on, how="anti")
             self._kept = pl.concat([others, known.with_columns(pl.lit(self._turn, pl.Int64).alias(_USED))])
-        return known.select(self._columns)
+        return known.drop(_FETCHED, _USED)
 
     def put(self, answers: pl.DataFrame, clock: int) -> None:
         """Cache new answers; the keys must not be cached yet."""
         stamps = {_FETCHED: pl.lit(clock, pl.Int64), _USED: pl.lit(self._turn, pl.Int64)}
-        kept = pl.concat([self._kept, answers.select(self._columns).with_columns(**stamps)])
+        kept = pl.concat([self._kept, answers.with_columns(**stamps)])
         if kept.height > self._cache.size:
             kept = kept.sort(_USED, descending=True, maintain_order=True).head(self._cache.size)
         self._kept = kept

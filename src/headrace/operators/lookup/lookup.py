@@ -180,7 +180,6 @@ class LookupOperator:
 
     @property
     def output_schema(self) -> dict[str, pl.DataType]:
-        """The columns of the rows and of the answers, and with ``on_failure='null'`` the reason of a failure."""
         why = {self.step.failure_column: pl.String()} if self.step.on_failure == "null" else {}
         return {**self.schema, **self.columns, **why}
 

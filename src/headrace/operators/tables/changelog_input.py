@@ -88,8 +88,6 @@ class ChangelogInput(RowByRow):
     name: str = "changes"
     side: str = "the rows"
     """The input in error messages."""
-    broadcast: bool = False
-    late_output: str = "late_right"
 
     def __post_init__(self) -> None:
         step, schema = self.rows.step, self.rows.schema
@@ -294,7 +292,6 @@ class TableChanges:
         return self.last.filter(IS_UPSERT)
 
     def rows(self, *, after: bool) -> pl.DataFrame:
-        """All rows after or before the batch."""
         return pl.concat([self.unchanged, self.new if after else self.old])
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -11,9 +11,8 @@ import polars as pl
 
 from headrace.durations import Duration
 from headrace.event_time.record import TimeBounds
-from headrace.expressions import Aggregate
 from headrace.keys import Key, key_argument, key_columns
-from headrace.operators.rows import KEY_NUMBER, ROW_NUMBER, TIME, Rows, with_key_numbers
+from headrace.operators.rows import KEY_NUMBER, TIME, Rows, with_key_numbers
 from headrace.operators.tables.changelog_input import (
     CHANGED_AT,
     IS_UPSERT,
@@ -41,30 +40,29 @@ from headrace.operators.tables.group_state import (
 )
 from headrace.operators.tables.running_totals import WEIGHT
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.window_step import named_aggregates
+from headrace.operators.windows.window_step import AggregatingStep
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Operator
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TableAggregate(ChangelogStep):
+class TableAggregate(ChangelogStep, AggregatingStep):
     """Aggregates of a changelog; call ``.agg()`` before use."""
 
     kind = "table_aggregate"
+    taken = tuple(VIEW_CHANGELOG)
 
     row_key: tuple[str, ...]
-    aggregates: tuple[Aggregate, ...] = ()
 
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
         """Name the results and give each an aggregate in SQL, as in ``total="sum(amount)"``."""
-        parsed = named_aggregates(self, unnamed, aggregates, VIEW_CHANGELOG)
-        for each in parsed:
+        step = super().agg(*unnamed, **aggregates)
+        for each in step.aggregates:
             check_retractable(self.name, each)
-        return replace(self, aggregates=parsed)
+        return step
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
-        if not self.aggregates:
-            raise self._wrong("AGGREGATES_MISSING", "it computes nothing. Add .agg(...), as in .agg(rows='count(*)').")
+        self._check_aggregates()
         check_all_values_sent(self.name, schema)
         needed = {*self.key, *self.row_key}.union(*(each.columns for each in self.aggregates))
         unknown = sorted(needed - set(schema))
@@ -82,8 +80,7 @@ class TableAggregate(ChangelogStep):
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        aggregates = {each.name: each.text for each in self.aggregates}
-        return {"key": list(self.key), "row_key": list(self.row_key), "aggregates": aggregates}
+        return {"key": list(self.key), "row_key": list(self.row_key), "aggregates": self._aggregates}
 
     @property
     def state_description(self) -> str:
@@ -109,8 +106,7 @@ class TableAggregate(ChangelogStep):
 
     @property
     def _calls(self) -> tuple[str, ...]:
-        aggregates = ", ".join(f"{each.name}={each.code}" for each in self.aggregates)
-        return (f".agg({aggregates})" if aggregates else "",)
+        return (self._agg_call,)
 
 
 @stable
@@ -151,7 +147,9 @@ class TableAggregateOperator(ChangelogOperator):
         return {**aggregation.keys, **aggregation.results, **VIEW_CHANGELOG}
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        touched, changes = self._with_group_numbers(state, partials.drop(LACKS_BEFORE))
+        touched, changes = (
+            with_key_numbers(rows, self.key, of=partials) for rows in (state, partials.drop(LACKS_BEFORE))
+        )
         table, counters = None, {"updates_without_before": int(partials[LACKS_BEFORE].sum())}
         if self.changelog.row_key:
             row_key = [KEY_NUMBER, *(name for name in self.changelog.row_key if name not in self.key)]
@@ -176,16 +174,6 @@ class TableAggregateOperator(ChangelogOperator):
             dropped=0 if table is None else table.dropped,
             counters=counters,
         )
-
-    def _with_group_numbers(self, state: pl.DataFrame, changes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The state of the groups that changes touch, and the changes, both with group numbers."""
-        row_numbers = pl.int_range(state.height + changes.height, eager=True, dtype=pl.UInt32).alias(ROW_NUMBER)
-        keys = pl.concat([state.select(self.key), changes.select(self.key)])
-        rows = keys.with_columns(row_numbers) if self.key else row_numbers.to_frame()
-        numbered = with_key_numbers(rows, self.key, of=changes)
-        stored = numbered.filter(pl.col(ROW_NUMBER) < state.height)
-        new = numbered.filter(pl.col(ROW_NUMBER) >= state.height).sort(ROW_NUMBER)
-        return state[stored[ROW_NUMBER]].with_columns(stored[KEY_NUMBER]), changes.with_columns(new[KEY_NUMBER])
 
     def _output(
         self, groups: pl.DataFrame, totals: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds

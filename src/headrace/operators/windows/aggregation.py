@@ -26,6 +26,7 @@ REVISION = "__revision"
 NEXT_REVISION = (pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32).alias(REVISION)
 INSERT_OR_UPDATE = pl.when(pl.col(REVISION) == 0).then(pl.lit("insert")).otherwise(pl.lit("update_after"))
 """The change of a result with its revision, where results are retracted."""
+ROW_COUNT = {UNSEEN: pl.len().cast(pl.Int64)}
 GIVEN = "@given"
 """A suffix of column names in the state: the value when the window was emitted last."""
 
@@ -84,6 +85,7 @@ class Aggregation(Rows):
         )
 
 
+@dataclass(frozen=True)
 class WindowOperator(ABC):
     """Aggregates rows by key; its results carry a window, a pane and a revision."""
 
@@ -101,12 +103,14 @@ class WindowOperator(ABC):
     """The times of a partial result, from those of its rows or parts."""
     moved: ClassVar[tuple[str, ...]] = ()
     """The bounds of a window that change as rows come."""
-    counts_rows: ClassVar[bool] = False
-    """Whether a partial result has the number of its rows, for previews."""
     marks: ClassVar[Mapping[str, pl.Expr]] = {}
     """What the operator itself records of a window when it is emitted."""
     order: ClassVar[tuple[str, ...]] = ()
     """Columns of results beyond the output, by which a batch sorts them."""
+
+    @property
+    def name(self) -> str:
+        return self.aggregation.step
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -125,23 +129,22 @@ class WindowOperator(ABC):
         closes = pl.when(end > bounds.fire).then(end)
         return self.emission.due(closes, end + self.lateness.correctable)
 
+    @property
+    def _counted(self) -> Mapping[str, pl.Expr]:
+        """The number of rows in a partial result, where previews need it."""
+        return {}
+
     @cached_property
     def _states(self) -> dict[str, pl.DataType]:
-        return {**self.aggregation.states, **({UNSEEN: pl.Int64()} if self.counts_rows else {})}
+        return {**self.aggregation.states, **dict.fromkeys(self._counted, pl.Int64())}
 
     @cached_property
     def _partial(self) -> dict[str, pl.Expr]:
-        counted = {UNSEEN: self._row_count} if self.counts_rows else {}
-        return {**self.times, **self.aggregation.partial, **counted}
-
-    @property
-    def _row_count(self) -> pl.Expr:
-        return pl.len().cast(pl.Int64)
+        return {**self.times, **self.aggregation.partial, **self._counted}
 
     @cached_property
     def _merged(self) -> dict[str, pl.Expr]:
-        counted = {UNSEEN: pl.col(UNSEEN).sum()} if self.counts_rows else {}
-        return {**self.times, **self.aggregation.merged, **counted}
+        return {**self.times, **self.aggregation.merged, **{name: pl.col(name).sum() for name in self._counted}}
 
     @cached_property
     def output_schema(self) -> dict[str, pl.DataType]:

@@ -9,13 +9,12 @@ from typing import ClassVar
 
 import polars as pl
 
-from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.key_hash import canonical
 from headrace.operators.rows import has_closed, split_matching, with_schema
-from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
+from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, ROW_COUNT, WindowOperator
 from headrace.operators.windows.assigners import Windows
-from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT, AccumulationMode, Emission, Every
+from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, Every
 from headrace.state.order_ranges import OrderRanges
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -28,10 +27,7 @@ EMITTED = "__emitted"
 class PaneCombiner(WindowOperator):
     """The map side of fixed windows: assigns rows to panes, sets late rows aside and aggregates the others."""
 
-    name: str
-    aggregation: Aggregation
     windows: Windows
-    lateness: Lateness
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
@@ -74,7 +70,6 @@ class PaneOperator(PaneCombiner):
     The state has the panes of each key and, where windows may be corrected, the revisions of those that were emitted.
     """
 
-    accumulation = ACCUMULATING
     identified_by = (EMITTED, END)
 
     @cached_property
@@ -172,9 +167,6 @@ CHANGED = "__changed"
 class FixedWindowOperator(PaneCombiner):
     """Aggregates rows by key and window, each a row of the state; emits previews, results and corrections."""
 
-    emission: Emission
-    accumulation: AccumulationMode
-    counts_rows = True
     identified_by = (END,)
     marks: ClassVar[Mapping[str, pl.Expr]] = {CHANGED: pl.lit(True)}
 
@@ -217,8 +209,8 @@ class FixedWindowOperator(PaneCombiner):
         return self._emit(state.with_columns(changed.alias(CHANGED)), corrections, bounds)
 
     @property
-    def _row_count(self) -> pl.Expr:
-        return pl.lit(None, pl.Int64) if self.emission.early is None else super()._row_count
+    def _counted(self) -> Mapping[str, pl.Expr]:
+        return {UNSEEN: pl.lit(None, pl.Int64)} if self.emission.early is None else ROW_COUNT
 
     def _take(
         self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds

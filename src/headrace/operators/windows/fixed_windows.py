@@ -42,9 +42,8 @@ class FixedWindowStep(WindowStep):
         return "pane" if self.windows.overlapping and not alone else "window"
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
-        if self._state_by == "pane":
-            return PaneOperator(self.name, aggregation, self.windows, lateness)
-        return FixedWindowOperator(self.name, aggregation, self.windows, lateness, self.emission, self.accumulation)
+        given = (aggregation, lateness, self.emission, self.accumulation, self.windows)
+        return PaneOperator(*given) if self._state_by == "pane" else FixedWindowOperator(*given)
 
     @property
     def state_description(self) -> str:
@@ -119,7 +118,6 @@ class Hopping(OverlappingWindowStep):
     """Fixed windows of one size that start at regular intervals and overlap."""
 
     kind = "hopping"
-    windows: HoppingWindows
 
 
 @stable
@@ -144,7 +142,6 @@ class Cumulating(OverlappingWindowStep):
     """Windows with a common start that grow step by step."""
 
     kind = "cumulating"
-    windows: CumulatingWindows
 
 
 @stable

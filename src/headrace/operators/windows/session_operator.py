@@ -11,11 +11,10 @@ import numpy as np
 import polars as pl
 
 from headrace.errors import DefinitionError
-from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.key_hash import canonical
 from headrace.operators.rows import with_schema
-from headrace.operators.windows.aggregation import Aggregation, WindowOperator
+from headrace.operators.windows.aggregation import WindowOperator
 from headrace.wheel.operator import Combined
 
 DURATION = pl.Duration("us")
@@ -118,10 +117,7 @@ PLACE = "__place"
 class SessionOperator(WindowOperator):
     """Combines rows to parts of sessions; the state has the sessions that still accept rows."""
 
-    name: str
-    aggregation: Aggregation
     gap: Gap
-    lateness: Lateness
     max_length: int | None
     """Sessions may be cut here, so that only rows of equal times certainly belong together."""
     times = _BOUNDS

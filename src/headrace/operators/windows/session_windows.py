@@ -14,8 +14,8 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.keys import Key, key_argument, key_columns
-from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation
-from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, PREVIEW_AT, AccumulationMode, Emission
+from headrace.operators.windows.aggregation import GIVEN, REVISION, ROW_COUNT, Aggregation
+from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT
 from headrace.operators.windows.session_operator import CHAIN, END, FIRST, PLACE, ROOT, Gap, SessionOperator
 from headrace.operators.windows.window_step import TAKEN, WindowStep
 from headrace.stability import stable
@@ -29,9 +29,6 @@ class FinalSessionOperator(SessionOperator):
     With a maximum length, where a session is cut depends on all rows before: until event time has passed them, a state
     row has the rows of one key and time.
     """
-
-    emission = ON_CLOSE
-    accumulation = ACCUMULATING
 
     @property
     def state_schema(self) -> dict[str, pl.DataType]:
@@ -85,9 +82,7 @@ TOUCHED, MERGED = "__touched", "__merged"
 class RevisedSessionOperator(SessionOperator):
     """Aggregates rows by key and session, each a row of the state, and emits every change of a session."""
 
-    emission: Emission
-    accumulation: AccumulationMode
-    counts_rows = True
+    _counted: ClassVar[Mapping[str, pl.Expr]] = ROW_COUNT
     moved = (FIRST, END)
     moments: ClassVar[Mapping[str, pl.Expr]] = {"session_id": pl.coalesce(ID, ROOT)}
     marks: ClassVar[Mapping[str, pl.Expr]] = {ID: pl.coalesce(ID, ROOT), PLACE: pl.lit(None, pl.Int64)}
@@ -193,10 +188,8 @@ class Session(WindowStep):
                 "emitted once. Leave max_length out, or use hr.on_close(), hr.accumulating(), and hr.side_output() or "
                 "hr.drop().",
             )
-        given = (self.name, aggregation, self.gap, lateness, self.max_length)
-        if self.retracts:
-            return RevisedSessionOperator(*given, self.emission, self.accumulation)
-        return FinalSessionOperator(*given)
+        given = (aggregation, lateness, self.emission, self.accumulation, self.gap, self.max_length)
+        return RevisedSessionOperator(*given) if self.retracts else FinalSessionOperator(*given)
 
     @property
     def retracts(self) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Self
 
-import numpy as np
 import polars as pl
 
 from headrace.durations import Duration, positive_microseconds, spoken
@@ -16,7 +15,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.key_hash import canonical
 from headrace.keys import Key, key_argument, key_columns
-from headrace.operators.rows import ARRIVAL, TIME, arrived_rows
+from headrace.operators.rows import ARRIVAL, TIME, arrivals, with_schema
 from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
 from headrace.operators.windows.emission import DISCARDING, AccumulationMode, Emission
 from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACHED, SUMS, KeySpread, SlidingTotals
@@ -38,12 +37,7 @@ class SlidingOperator(WindowOperator, Uncombined):
     was emitted early or again is stored, and its last results where they may be retracted.
     """
 
-    name: str
-    aggregation: Aggregation
     size: int
-    emission: Emission
-    lateness: Lateness
-    accumulation: AccumulationMode
     shares: KeySpread | None = None
     """How a hot key is spread over several slots; the state then also has rows that stand for panes."""
 
@@ -73,7 +67,8 @@ class SlidingOperator(WindowOperator, Uncombined):
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Emit rows that late ones will correct, add the batch's rows, emit and correct."""
         known, sums = self._apart(self._marked(state, new=False))
-        arrived = self._marked(arrived_rows(partials, bounds, self.state_schema), new=True)
+        numbered = partials.with_columns(arrivals(bounds, partials.height))
+        arrived = self._marked(with_schema(numbered, self.state_schema), new=True)
         first: int | None = arrived.select(pl.col(TIME).min()).item()
         outputs: list[pl.DataFrame] = []
         after = bounds.before
@@ -184,9 +179,8 @@ class SlidingOperator(WindowOperator, Uncombined):
             return rows
         given = (pl.col(name).alias(given) for name, given in self._given.items())
         revised = lasting.with_columns(NEXT_REVISION, pl.lit(True).alias(CHANGED), *given)
-        as_they_were = np.ones(rows.height, dtype=np.bool_)
-        as_they_were[lasting[PLACE].to_numpy()] = False
-        return pl.concat([rows.filter(pl.Series(as_they_were)), revised.select(rows.columns)])
+        as_they_were = ~pl.int_range(rows.height, eager=True).is_in(lasting[PLACE].implode())
+        return pl.concat([rows.filter(as_they_were), revised.select(rows.columns)])
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -229,7 +223,7 @@ class Sliding(WindowStep):
                 f"{taken[0]!r} would be both. Choose another name for the result, or rename the column before.",
             )
         shares = KeySpread(aggregation, self.size, self.shares) if self.shares > 1 else None
-        return SlidingOperator(self.name, aggregation, self.size, self.emission, lateness, self.accumulation, shares)
+        return SlidingOperator(aggregation, lateness, self.emission, self.accumulation, self.size, shares)
 
     @property
     def state_description(self) -> str:

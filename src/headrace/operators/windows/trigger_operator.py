@@ -7,14 +7,13 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END as END_OF_TIME
 from headrace.key_hash import canonical
 from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, TouchedKeys
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME
-from headrace.operators.windows.aggregation import GIVEN, REVISION, Aggregation, WindowOperator
-from headrace.operators.windows.emission import UNSEEN, AccumulationMode, AfterRows, Every, Trigger, When
+from headrace.operators.windows.aggregation import GIVEN, REVISION, WindowOperator
+from headrace.operators.windows.emission import UNSEEN, AfterRows, Every, Trigger, When
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
 ROW, ASKED = "__row", "__asked"
@@ -36,12 +35,8 @@ class TriggerOperator(WindowOperator, Uncombined):
     a firing, or after the last firing. A state row is a waiting row, or a key with the time of its last row.
     """
 
-    name: str
-    aggregation: Aggregation
     trigger: Trigger
     ttl: int | None
-    accumulation: AccumulationMode
-    lateness: Lateness
     closing: bool = False
     """Whether a firing closes the window, so that the next row begins another."""
     order = (NUMBER,)

@@ -70,7 +70,7 @@ class Counting(TriggeredWindowStep):
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         trigger = AfterRows(self.rows)
-        return TriggerOperator(self.name, aggregation, trigger, self.ttl, DISCARDING, lateness, closing=True)
+        return TriggerOperator(aggregation, lateness, self.emission, DISCARDING, trigger, self.ttl, closing=True)
 
     @property
     def _arguments(self) -> Mapping[str, object]:
@@ -120,7 +120,7 @@ class GlobalWindow(TriggeredWindowStep):
             raise self._wrong("EMISSION_MISSING", message)
         if isinstance(self.trigger, When):
             self.trigger.condition.truth(aggregation.schema)  # checks the types
-        return TriggerOperator(self.name, aggregation, self.trigger, self.ttl, self.accumulation, lateness)
+        return TriggerOperator(aggregation, lateness, self.emission, self.accumulation, self.trigger, self.ttl)
 
     @property
     def _identity(self) -> Mapping[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -22,23 +22,49 @@ TAKEN = ("window", "pane", "revision", "change", "session_id")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class WindowStep(Step):
-    """A window step; call ``.agg()`` and ``.late()`` before use."""
+class AggregatingStep(Step):
+    """A step that computes aggregates; call ``.agg()`` before use."""
 
-    result_columns: ClassVar[tuple[str, ...]] = TAKEN[:-1]
+    taken: ClassVar[tuple[str, ...]]
+    """The names that no result may have, beside those of the key."""
 
     aggregates: tuple[Aggregate, ...] = ()
+
+    def agg(self, *unnamed: object, **aggregates: object) -> Self:
+        """Name the results and give each an aggregate: SQL text as in ``spent="sum(amount)"``, or an ``hr`` value."""
+        if unnamed:
+            raise self._wrong("AGGREGATE_UNNAMED", f"{unnamed[0]!r} has no name. Name it, as in .agg(rows='count(*)').")
+        self._check_free("result", aggregates, (*self.taken, *self.key))
+        parsed = tuple(parse_aggregate(given, name=name) for name, given in aggregates.items())
+        return replace(self, aggregates=parsed)
+
+    def _check_aggregates(self) -> None:
+        if not self.aggregates:
+            raise self._wrong("AGGREGATES_MISSING", "it computes nothing. Add .agg(...), as in .agg(rows='count(*)').")
+
+    @property
+    def _aggregates(self) -> Mapping[str, str]:
+        return {aggregate.name: aggregate.text for aggregate in self.aggregates}
+
+    @property
+    def _agg_call(self) -> str:
+        aggregates = ", ".join(f"{aggregate.name}={aggregate.code}" for aggregate in self.aggregates)
+        return f".agg({aggregates})" if aggregates else ""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WindowStep(AggregatingStep):
+    """A window step; call ``.agg()`` and ``.late()`` before use."""
+
+    taken = TAKEN
+    result_columns: ClassVar[tuple[str, ...]] = TAKEN[:-1]
+
     emission: Emission = ON_CLOSE
     accumulation: AccumulationMode = ACCUMULATING
 
     @property
     def keeps_key(self) -> bool:
         return True
-
-    def agg(self, *unnamed: object, **aggregates: object) -> Self:
-        """Name the results and give each an aggregate: SQL text as in ``spent="sum(amount)"``, or an ``hr`` value."""
-        named = named_aggregates(self, unnamed, aggregates, TAKEN)
-        return replace(self, aggregates=named)
 
     def emit(self, emission: Emission) -> Self:
         """Choose when results are emitted; ``hr.on_close()`` by default."""
@@ -62,8 +88,7 @@ class WindowStep(Step):
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         lateness = self._chosen_lateness()
-        if not self.aggregates:
-            raise self._wrong("AGGREGATES_MISSING", "it computes nothing. Add .agg(...), as in .agg(rows='count(*)').")
+        self._check_aggregates()
         self._check_free("key column", self.key, self.result_columns)
         aggregation = Aggregation(self.name, self.key, time, dict(schema), self.aggregates)
         operator = self._operator(aggregation, lateness)
@@ -96,8 +121,7 @@ class WindowStep(Step):
 
     @property
     def _identity(self) -> Mapping[str, object]:
-        aggregates = {aggregate.name: aggregate.text for aggregate in self.aggregates}
-        return {**self._arguments, "panes": self.accumulation.kind, "aggregates": aggregates}
+        return {**self._arguments, "panes": self.accumulation.kind, "aggregates": self._aggregates}
 
     @property
     def state_description(self) -> str:
@@ -108,19 +132,5 @@ class WindowStep(Step):
 
     @property
     def _calls(self) -> tuple[str, ...]:
-        aggregates = ", ".join(f"{aggregate.name}={aggregate.code}" for aggregate in self.aggregates)
         panes = "" if self.accumulation == ACCUMULATING else f".panes({self.accumulation!r})"
-        return (f".agg({aggregates})" if aggregates else "", self._emit_call, self._late_call, panes)
-
-
-def named_aggregates(
-    step: Step, unnamed: Sequence[object], aggregates: Mapping[str, object], columns: Iterable[str]
-) -> tuple[Aggregate, ...]:
-    """The arguments of ``.agg(...)``; their names must differ from a step's key and the columns of its results."""
-    if unnamed:
-        raise DefinitionError(
-            "AGGREGATE_UNNAMED",
-            f"{step._label}: {unnamed[0]!r} has no name. Name it, as in .agg(rows='count(*)').",
-        )
-    step._check_free("result", aggregates, (*columns, *step.key))
-    return tuple(parse_aggregate(given, name=name) for name, given in aggregates.items())
+        return (self._agg_call, self._emit_call, self._late_call, panes)

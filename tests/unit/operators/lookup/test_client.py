@@ -95,7 +95,7 @@ def test_an_answer_is_believed_until_exactly_its_time_and_so_is_that_there_is_no
     cached.put(answers(_1="Ann", _2=None), clock=0)
     assert known(cached, 1, 2, 3, clock=MINUTE - 1) == {1: "Ann", 2: None}
     assert known(cached, 1, 2, 3, clock=MINUTE) == {}
-    assert cached.size == 0
+    assert cached._kept.height == 0
 
 
 def test_a_read_does_not_make_an_answer_live_longer() -> None:
@@ -118,7 +118,7 @@ def test_answers_that_were_used_longest_ago_leave_first() -> None:
     known(cached, 1)
     known(cached, 4, 3)
     cached.put(answers(_4="Dan"), clock=0)
-    assert cached.size == 3
+    assert cached._kept.height == 3
     assert known(cached, 1, 2, 3, 4) == {1: "Ann", 3: "Cem", 4: "Dan"}
 
 
@@ -126,7 +126,7 @@ def test_no_more_than_its_size_is_kept_even_of_one_batch() -> None:
     cached = AnswerCache(cache(ttl="1 hour", size=10), ("id",), SCHEMA)
     many = pl.DataFrame({"id": range(1000), "name": ["x"] * 1000}, schema=SCHEMA)
     cached.put(many, clock=0)
-    assert cached.size == 10
+    assert cached._kept.height == 10
 
 
 def test_a_cache_that_remembers_nothing_is_refused() -> None:
