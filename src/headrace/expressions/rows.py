@@ -43,16 +43,14 @@ class RowExpression:
         return named.path[-1] if isinstance(named, nodes.ColumnRef) else self.text
 
     def operand(self, schema: Schema) -> Operand:
-        return PolarsLowering(self.text, schema).operand(self.tree)
-
-    def to_polars(self, schema: Schema) -> pl.Expr:
-        """The Polars expression that computes this over frames of the schema.
+        """The Polars expression that computes this over frames of the schema, and the type of the result.
 
         >>> rows = pl.DataFrame({"amount": [5.0, float("nan"), None]})
-        >>> rows.select(parse_row_expression("amount > 100").to_polars(rows.schema)).to_series().to_list()
-        [False, True, None]
+        >>> large = parse_row_expression("amount > 100").operand(rows.schema)
+        >>> rows.select(large.value).to_series().to_list(), large.dtype
+        ([False, True, None], Boolean)
         """
-        return self.operand(schema).value
+        return PolarsLowering(self.text, schema).operand(self.tree)
 
     def truth(self, schema: Schema) -> pl.Expr:
         """The Polars expression of a condition, which must be BOOLEAN; NULL alone is one too."""
@@ -63,14 +61,6 @@ class RowExpression:
                 f"'{self.text}' is {operand.dtype}, so not a condition. Write a comparison, as in 'amount > 0'.",
             )
         return operand.value.cast(pl.Boolean)
-
-    def type(self, schema: Schema) -> pl.DataType:
-        """The type of the result, found without reading a row.
-
-        >>> parse_row_expression("amount * 2").type({"amount": pl.Float64()})
-        Float64
-        """
-        return self.operand(schema).dtype
 
 
 def parse_row_expression(text: str) -> RowExpression:
