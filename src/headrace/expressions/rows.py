@@ -104,12 +104,14 @@ class PolarsLowering:
             case nodes.StepValue():
                 return self.step_values[node]
             case nodes.Comparison():
-                return self._comparison(node)
+                left, right = self._comparable(node)
+                return Operand(_COMPARISONS[node.operator](left.value, right.value), pl.Boolean())
             case nodes.Logical():
-                left, right = self.condition(node.left), self.condition(node.right)
-                return Operand(left & right if node.operator == "and" else left | right, pl.Boolean())
+                one, other = self.condition(node.left), self.condition(node.right)
+                return Operand(one & other if node.operator == "and" else one | other, pl.Boolean())
             case nodes.InList():
-                return self._in_list(node)
+                given, *choices = self._comparable(node)
+                return Operand(pl.any_horizontal(given.value.eq(choice.value) for choice in choices), pl.Boolean())
             case nodes.Like():
                 return self._like(node)
             case nodes.Arithmetic():
@@ -163,19 +165,11 @@ class PolarsLowering:
             operand = Operand(operand.value.struct.field(name), _instance(types[name]))
         return operand
 
-    def _comparable(self, node: nodes.Expression, parts: Sequence[nodes.Expression]) -> list[Operand]:
-        operands = self._same_type(node, parts)
+    def _comparable(self, node: nodes.Comparison | nodes.InList) -> list[Operand]:
+        operands = self._same_type(node, node.children)
         if operands[0].dtype.is_nested():
             raise self._wrong(node, f"{operands[0].dtype} cannot be compared", "Compare its fields.")
         return [operand.to(pl.Boolean()) if operand.dtype == pl.Null() else operand for operand in operands]
-
-    def _comparison(self, node: nodes.Comparison) -> Operand:
-        left, right = self._comparable(node, node.children)
-        return Operand(_COMPARISONS[node.operator](left.value, right.value), pl.Boolean())
-
-    def _in_list(self, node: nodes.InList) -> Operand:
-        operand, *choices = self._comparable(node, node.children)
-        return Operand(pl.any_horizontal(operand.value.eq(choice.value) for choice in choices), pl.Boolean())
 
     def _like(self, node: nodes.Like) -> Operand:
         operand = self.operand(node.operand)
