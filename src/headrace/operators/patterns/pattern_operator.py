@@ -100,11 +100,11 @@ class PatternOperator(RowByRow):
     @cached_property
     def _hits(self) -> pl.Expr:
         """The conditions that a row meets by itself, as one number."""
-        met = []
+        met = pl.lit(0, pl.Int64)
         for number, condition in enumerate(self.definition.conditions):
             holds = pl.all_horizontal(True, *(part.truth(self.rows.schema) for part in condition.of_row))
-            met.append(pl.when(holds).then(pl.lit(1 << number, pl.Int64)))
-        return pl.sum_horizontal(met)
+            met += pl.when(holds).then(pl.lit(1 << number, pl.Int64)).otherwise(pl.lit(0, pl.Int64))
+        return met
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
