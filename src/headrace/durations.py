@@ -21,7 +21,8 @@ MICROSECONDS = {
 }
 LONGEST = 400_000 * MICROSECONDS["day"]
 """A little more than a thousand years, so that no end of a window leaves the calendar."""
-_PART = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*(?:,|$|(?=[-\d]))", re.IGNORECASE)
+_PART = re.compile(rf"\s*(-?\d+(?:\.\d+)?)\s*({'|'.join(MICROSECONDS)})s?\s*(?:,|$|(?=[-\d]))", re.IGNORECASE)
+_PARTS = re.compile(f"(?:{_PART.pattern})+", re.IGNORECASE)
 _OF_A_CALENDAR = re.compile(r"\d\s*(month|quarter|year)s?\b", re.IGNORECASE)
 
 
@@ -29,18 +30,10 @@ def microseconds(duration: Duration, *, argument: str) -> int:
     """A duration as whole microseconds; ``argument`` names it in the error."""
     if isinstance(duration, timedelta):
         return duration // timedelta(microseconds=1)
-    if not isinstance(duration, str):
+    if not isinstance(duration, str) or _PARTS.fullmatch(duration) is None:
         raise _unreadable(duration, argument)
-    total, position = Decimal(0), 0
-    while position < len(duration):
-        part = _PART.match(duration, position)
-        if part is None or part[2].lower() not in MICROSECONDS:
-            break
-        total += Decimal(part[1]) * MICROSECONDS[part[2].lower()]
-        position = part.end()
-    if position == 0 or position < len(duration):
-        raise _unreadable(duration, argument)
-    return round(total)
+    parts = _PART.findall(duration)
+    return round(sum(Decimal(number) * MICROSECONDS[unit.casefold()] for number, unit in parts))
 
 
 def positive_microseconds(duration: Duration, *, argument: str) -> int:

@@ -34,21 +34,16 @@ _LARGEST_LONG_DECIMAL = 18
 _BLOCK = 1 << 15
 
 
-def key_hash(frame: pl.DataFrame, key: Sequence[str]) -> npt.NDArray[np.int64]:
-    """The 64-bit hash of every row's key, equal to Spark's ``xxhash64`` of the same columns.
+def hashes_of(frame: pl.DataFrame, key: Sequence[str]) -> Words:
+    """The 64-bit hash of every row's key: Spark's ``xxhash64`` of the same columns, without a sign.
 
-    >>> key_hash(pl.DataFrame({"account": ["a", None]}), ["account"]).tolist()
+    >>> hashes_of(pl.DataFrame({"account": ["a", None]}), ["account"]).view(np.int64).tolist()
     [-8582455328737087284, 42]
     """
     hashes = np.full(frame.height, _SEED, dtype=np.uint64)
     for name in key:
         _fold(hashes, frame.get_column(name))
-    return hashes.view(np.int64)
-
-
-def hashes_of(frame: pl.DataFrame, key: Sequence[str]) -> Words:
-    """The same as unsigned numbers, in whose order key groups lie."""
-    return key_hash(frame, key).view(np.uint64)
+    return hashes
 
 
 def canonical(frame: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:

@@ -6,21 +6,28 @@ import json
 import random
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from headrace.errors import DefinitionError
-from headrace.key_hash import canonical, hashes_of, key_hash
+from headrace.key_hash import canonical, hashes_of
 from headrace.schemas import arrow_batches, parse_ddl, polars_schema
 from headrace.state.group_range import KEY_GROUPS, groups_of
+
+
+def key_hash(frame: pl.DataFrame, key: Sequence[str]) -> npt.NDArray[np.int64]:
+    """The hashes as Spark gives them."""
+    return hashes_of(frame, key).view(np.int64)
 
 
 def test_keys_spread_over_all_groups() -> None:

@@ -17,7 +17,7 @@ Schema = Mapping[str, pl.DataType]
 LARGEST_PRECISION = 38
 INTEGER_DIGITS: Mapping[pl.DataType, int] = {pl.Int8(): 3, pl.Int16(): 5, pl.Int32(): 10, pl.Int64(): 20}
 _INTEGERS = list(INTEGER_DIGITS)
-_BITS = dict(zip(_INTEGERS, (8, 16, 32, 64), strict=True))
+INTEGER_BITS: Mapping[pl.DataType, int] = dict(zip(_INTEGERS, (8, 16, 32, 64), strict=True))
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?")
 _INSTANT = re.compile(_LOCAL_TIME.pattern + r"(Z|[+-]\d\d:\d\d)")
@@ -97,7 +97,7 @@ def fits(value: int, dtype: pl.DataType) -> bool:
     >>> fits(127, pl.Int8()), fits(128, pl.Int8())
     (True, False)
     """
-    beyond = 1 << (_BITS[dtype] - 1)
+    beyond = 1 << (INTEGER_BITS[dtype] - 1)
     return -beyond <= value < beyond
 
 

@@ -215,7 +215,6 @@ _FUNCTIONS: Mapping[type[exp.Expr], Literal["not", "abs", "upper", "lower", "len
 _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
 _SEVERAL = frozenset({"this", "expressions"})
-_CAST = frozenset({"this", "to"})
 _Parser = Callable[[ExpressionParser, exp.Expr], nodes.Expression]
 _PARSERS: Mapping[type[exp.Expr], tuple[frozenset[str], _Parser]] = {
     exp.Column: (frozenset({"this", "table", "db", "catalog"}), ExpressionParser.column),
@@ -234,7 +233,7 @@ _PARSERS: Mapping[type[exp.Expr], tuple[frozenset[str], _Parser]] = {
     exp.If: (frozenset({"this", "true", "false"}), ExpressionParser.if_else),
     exp.Coalesce: (_SEVERAL, ExpressionParser.coalesce),
     exp.Neg: (_UNARY, ExpressionParser.negative),
-    **dict.fromkeys((exp.Cast, exp.TryCast), (_CAST, ExpressionParser.cast)),
+    **dict.fromkeys((exp.Cast, exp.TryCast), (frozenset({"this", "to"}), ExpressionParser.cast)),
 }
 """The supported nodes, the arguments that each may have, and what reads it."""
 _PARTS: Mapping[type[exp.Expr], frozenset[str]] = {

@@ -43,16 +43,14 @@ class RowExpression:
         return named.path[-1] if isinstance(named, nodes.ColumnRef) else self.text
 
     def operand(self, schema: Schema) -> Operand:
-        return PolarsLowering(self.text, schema).operand(self.tree)
-
-    def to_polars(self, schema: Schema) -> pl.Expr:
-        """The Polars expression that computes this over frames of the schema.
+        """The Polars expression that computes this over frames of the schema, and the type of the result.
 
         >>> rows = pl.DataFrame({"amount": [5.0, float("nan"), None]})
-        >>> rows.select(parse_row_expression("amount > 100").to_polars(rows.schema)).to_series().to_list()
-        [False, True, None]
+        >>> large = parse_row_expression("amount > 100").operand(rows.schema)
+        >>> rows.select(large.value).to_series().to_list(), large.dtype
+        ([False, True, None], Boolean)
         """
-        return self.operand(schema).value
+        return PolarsLowering(self.text, schema).operand(self.tree)
 
     def truth(self, schema: Schema) -> pl.Expr:
         """The Polars expression of a condition, which must be BOOLEAN; NULL alone is one too."""
@@ -63,14 +61,6 @@ class RowExpression:
                 f"'{self.text}' is {operand.dtype}, so not a condition. Write a comparison, as in 'amount > 0'.",
             )
         return operand.value.cast(pl.Boolean)
-
-    def type(self, schema: Schema) -> pl.DataType:
-        """The type of the result, found without reading a row.
-
-        >>> parse_row_expression("amount * 2").type({"amount": pl.Float64()})
-        Float64
-        """
-        return self.operand(schema).dtype
 
 
 def parse_row_expression(text: str) -> RowExpression:
@@ -114,12 +104,14 @@ class PolarsLowering:
             case nodes.StepValue():
                 return self.step_values[node]
             case nodes.Comparison():
-                return self._comparison(node)
+                left, right = self._comparable(node)
+                return Operand(_COMPARISONS[node.operator](left.value, right.value), pl.Boolean())
             case nodes.Logical():
-                left, right = self.condition(node.left), self.condition(node.right)
-                return Operand(left & right if node.operator == "and" else left | right, pl.Boolean())
+                one, other = self.condition(node.left), self.condition(node.right)
+                return Operand(one & other if node.operator == "and" else one | other, pl.Boolean())
             case nodes.InList():
-                return self._in_list(node)
+                given, *choices = self._comparable(node)
+                return Operand(pl.any_horizontal(given.value.eq(choice.value) for choice in choices), pl.Boolean())
             case nodes.Like():
                 return self._like(node)
             case nodes.Arithmetic():
@@ -173,19 +165,11 @@ class PolarsLowering:
             operand = Operand(operand.value.struct.field(name), _instance(types[name]))
         return operand
 
-    def _comparable(self, node: nodes.Expression, parts: Sequence[nodes.Expression]) -> list[Operand]:
-        operands = self._same_type(node, parts)
+    def _comparable(self, node: nodes.Comparison | nodes.InList) -> list[Operand]:
+        operands = self._same_type(node, node.children)
         if operands[0].dtype.is_nested():
             raise self._wrong(node, f"{operands[0].dtype} cannot be compared", "Compare its fields.")
         return [operand.to(pl.Boolean()) if operand.dtype == pl.Null() else operand for operand in operands]
-
-    def _comparison(self, node: nodes.Comparison) -> Operand:
-        left, right = self._comparable(node, node.children)
-        return Operand(_COMPARISONS[node.operator](left.value, right.value), pl.Boolean())
-
-    def _in_list(self, node: nodes.InList) -> Operand:
-        operand, *choices = self._comparable(node, node.children)
-        return Operand(pl.any_horizontal(operand.value.eq(choice.value) for choice in choices), pl.Boolean())
 
     def _like(self, node: nodes.Like) -> Operand:
         operand = self.operand(node.operand)

@@ -226,11 +226,11 @@ def test_every_listed_row_expression_agrees_with_spark(session: SparkSession) ->
     types = polars_schema(selected.schema)
     wrong: list[str] = []
     for position, text in enumerate(EXPRESSIONS):
-        expression = parse_row_expression(text)
-        result = frame.select(row=pl.int_range(pl.len()), value=expression.to_polars(frame.schema))["value"]
+        operand = parse_row_expression(text).operand(frame.schema)
+        result = frame.select(row=pl.int_range(pl.len()), value=operand.value)["value"]
         wanted = expected[str(position)]
-        if result.dtype != expression.type(frame.schema) or result.dtype != types[str(position)]:
-            wrong.append(f"{text}: {expression.type(frame.schema)}, {result.dtype}, Spark {types[str(position)]}")
+        if result.dtype != operand.dtype or result.dtype != types[str(position)]:
+            wrong.append(f"{text}: {operand.dtype}, {result.dtype}, Spark {types[str(position)]}")
         elif _written(result) != _written(wanted):
             rows = [
                 index
@@ -345,7 +345,7 @@ def test_letters_change_case_and_count_as_in_spark_for_every_character(session: 
     texts = ["UPPER(text)", "LOWER(text)", "LENGTH(text)"]
     expected = pl.DataFrame(_in_spark(session, frame, "text STRING").selectExpr(*texts).toArrow())
     for text, wanted in zip(texts, expected.get_columns(), strict=True):
-        result = frame.select(parse_row_expression(text).to_polars(frame.schema)).to_series()
+        result = frame.select(parse_row_expression(text).operand(frame.schema).value).to_series()
         assert result.equals(wanted), text
 
 
@@ -389,5 +389,5 @@ def test_patterns_of_text_match_as_in_spark(session: SparkSession) -> None:
     texts = [f"text {like} '{pattern}'" for pattern in patterns for like in ("LIKE", "NOT LIKE")]
     expected = pl.DataFrame(_in_spark(session, frame, "text STRING").selectExpr(*texts).toArrow())
     for text, wanted in zip(texts, expected.get_columns(), strict=True):
-        result = frame.select(parse_row_expression(text).to_polars(frame.schema)).to_series()
+        result = frame.select(parse_row_expression(text).operand(frame.schema).value).to_series()
         assert result.to_list() == wanted.to_list(), text

@@ -30,7 +30,7 @@ def test_every_kind_of_node_is_parsed_and_translated() -> None:
         "ELSE COALESCE(NOT account IS NULL, false) END"
     )
     assert {type(part) for part in walk(expression.tree)} == set(get_args(Expression)) - {StepValue}
-    assert expression.type(SCHEMA) == pl.Boolean()
+    assert expression.operand(SCHEMA).dtype == pl.Boolean()
 
 
 def test_an_expression_names_the_columns_it_reads_and_not_the_fields_in_them() -> None:
@@ -46,7 +46,7 @@ def test_expressions_of_one_text_are_equal() -> None:
 def test_conditions_follow_three_valued_logic() -> None:
     frame = pl.DataFrame({"amount": [None, 1.0, 3.0], "account": ["a", None, None]})
     condition = parse_row_expression("amount > 2 OR account = 'a'")
-    assert frame.select(condition.to_polars(frame.schema)).to_series().to_list() == [True, None, True]
+    assert frame.select(condition.operand(frame.schema).value).to_series().to_list() == [True, None, True]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_conditions_follow_three_valued_logic() -> None:
     ],
 )
 def test_the_type_of_a_result_is_known_from_the_schema(text: str, dtype: pl.DataType) -> None:
-    assert parse_row_expression(text).type(SCHEMA) == dtype
+    assert parse_row_expression(text).operand(SCHEMA).dtype == dtype
 
 
 @pytest.mark.parametrize("text", ["", "amount >", "amount, account", "1; 2", "sum(", "amount > = = 2"])
@@ -109,7 +109,7 @@ def test_text_that_is_no_expression_is_unreadable(text: str) -> None:
 )
 def test_what_is_not_listed_is_refused_with_the_list(text: str) -> None:
     with pytest.raises(DefinitionError, match="AND, OR, NOT, IS") as failure:
-        parse_row_expression(text).type(SCHEMA)
+        parse_row_expression(text).operand(SCHEMA)
     assert failure.value.id == "EXPRESSION_UNSUPPORTED"
     assert f"'{text}'" in str(failure.value)
 
@@ -149,7 +149,7 @@ def test_what_is_not_listed_is_refused_with_the_list(text: str) -> None:
 )
 def test_operands_of_the_wrong_type_are_named(text: str, reason: str) -> None:
     with pytest.raises(DefinitionError) as failure:
-        parse_row_expression(text).type(SCHEMA)
+        parse_row_expression(text).operand(SCHEMA)
     assert failure.value.id == "EXPRESSION_TYPE"
     assert reason in str(failure.value)
 
@@ -158,15 +158,15 @@ def test_an_unknown_column_is_answered_with_the_existing_ones() -> None:
     with pytest.raises(
         DefinitionError, match=r"\[COLUMN_UNKNOWN\] 'amuont > 1': there is no column 'amuont'"
     ) as failure:
-        parse_row_expression("amuont > 1").to_polars(SCHEMA)
+        parse_row_expression("amuont > 1").operand(SCHEMA)
     assert "Existing columns: account, amount, count, price" in str(failure.value)
 
 
 def test_an_unknown_field_is_answered_with_the_existing_ones() -> None:
     with pytest.raises(DefinitionError, match=r"'shop.town' has no field 'town'. Existing fields: city, place"):
-        parse_row_expression("shop.town").type(SCHEMA)
+        parse_row_expression("shop.town").operand(SCHEMA)
     with pytest.raises(DefinitionError, match=r"'amount.x' has no field 'x'. Existing fields: none, it is Float64"):
-        parse_row_expression("amount.x").type(SCHEMA)
+        parse_row_expression("amount.x").operand(SCHEMA)
 
 
 def test_a_condition_must_be_boolean() -> None:
@@ -180,4 +180,4 @@ def test_times_are_compared_as_instants_whatever_zone_labels_them() -> None:
         pl.col("at").str.to_datetime(time_unit="us", time_zone="UTC")
     )
     frame = frame.with_columns(there=pl.col("at").dt.convert_time_zone("Asia/Kathmandu"))
-    assert frame.select(parse_row_expression("at = there").to_polars(frame.schema)).to_series().to_list() == [True]
+    assert frame.select(parse_row_expression("at = there").operand(frame.schema).value).to_series().to_list() == [True]

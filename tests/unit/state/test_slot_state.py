@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.checkpoint.storage import MemoryStorage
 from headrace.checkpoint.sweep import FileName
 from headrace.errors import HeadraceError
-from headrace.key_hash import key_hash
+from headrace.key_hash import hashes_of as hashes_of_rows
 from headrace.state import slot_state
 from headrace.state.group_range import GroupRange, Hashes
 from headrace.state.order_ranges import OrderRanges
@@ -37,7 +37,7 @@ def merges_of_a_few_rows() -> Iterator[None]:
 
 
 def hashes_of(keys: Sequence[int]) -> Hashes:
-    return key_hash(pl.DataFrame({"key": keys}, schema={"key": pl.Int64()}), ["key"]).view("uint64")
+    return hashes_of_rows(pl.DataFrame({"key": keys}, schema={"key": pl.Int64()}), ["key"])
 
 
 def hashed(rows: pl.DataFrame) -> pl.DataFrame:

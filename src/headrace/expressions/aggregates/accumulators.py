@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
@@ -118,28 +117,28 @@ class AccumulatorFunction(AggregateFunction):
         )
 
     def check(self, scope: AggregateScope, bound: BoundAggregate) -> None:
-        with self._calling("start", scope.name):
-            self._stored([self.accumulator.start()], "start", scope.name)
+        user = self.accumulator
+        self._stored("start", scope.name, lambda _: user.start(), pl.Series([None]))
 
     def _added(self, name: str, groups: pl.Series) -> pl.Series:
         user = self.accumulator
-        with self._calling("add", name):
-            buffers = [reduce(user.add, values, user.start()) if values else None for values in groups.to_list()]
-        return self._stored(buffers, "add", name)
+        return self._stored(
+            "add", name, lambda values: reduce(user.add, values, user.start()) if values else None, groups
+        )
 
     def _merged(self, name: str, groups: pl.Series) -> pl.Series:
-        with self._calling("merge", name):
-            buffers = [reduce(self.accumulator.merge, several) if several else None for several in groups.to_list()]
-        return self._stored(buffers, "merge", name)
+        user = self.accumulator
+        return self._stored("merge", name, lambda several: reduce(user.merge, several) if several else None, groups)
 
     def _results(self, name: str, stored: pl.Series) -> pl.Series:
         user = self.accumulator
-        with self._calling("result", name):
-            results = [user.result(user.start() if buffer is None else buffer) for buffer in stored.to_list()]
+        results = self._called(
+            "result", name, lambda buffer: user.result(user.start() if buffer is None else buffer), stored
+        )
         return self._typed(results, user.value_type, "result", name)
 
-    def _stored(self, buffers: list[Any], method: str, name: str) -> pl.Series:
-        types = self.accumulator.buffer_types
+    def _stored(self, method: str, name: str, function: Callable[[Any], Any], given: pl.Series) -> pl.Series:
+        buffers, types = self._called(method, name, function, given), self.accumulator.buffer_types
         for buffer in buffers:
             if buffer is not None and (not isinstance(buffer, dict) or buffer.keys() != types.keys()):
                 raise self._failed(method, name, f"returned {buffer!r}, which is not a dict of {', '.join(types)}")
@@ -157,12 +156,9 @@ class AccumulatorFunction(AggregateFunction):
             reason = str(error).splitlines()[0]
             raise self._failed(method, name, f"returned a value that is not {dtype}: {reason}") from error
 
-    @contextmanager
-    def _calling(self, method: str, name: str) -> Iterator[None]:
+    def _called(self, method: str, name: str, function: Callable[[Any], Any], given: pl.Series) -> list[Any]:
         try:
-            yield
-        except AccumulatorFailed:
-            raise
+            return [function(each) for each in given.to_list()]
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(where.filename).name}:{where.lineno}"

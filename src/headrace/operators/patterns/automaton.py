@@ -94,11 +94,9 @@ class Automaton:
 
     states: tuple[AutomatonState, ...]
     names: tuple[str, ...]
-    """The name of each condition."""
+    """The name of each condition, in the order of their bits."""
     steps: tuple[str, ...]
     """The steps that take rows, in the order of the pattern."""
-    takes: tuple[int, ...]
-    """The condition of each step, as a mask."""
     limits: tuple[tuple[int, int], ...] = ()
     """(condition of a step, how long behind the row before it a row of the step may come)."""
 

@@ -109,8 +109,6 @@ class Chain:
         latest = self._repeated("greedy")
         if latest.group:
             raise self._wrong("GREEDY_GROUP", "a group cannot be greedy. Make its steps greedy.")
-        if latest.quantifier.inner == "combinations":
-            raise self._wrong("GREEDY_COMBINATIONS", f"{_label(latest)} cannot be greedy and allow combinations.")
         return self._quantified(greedy=True)
 
     def consecutive(self) -> Self:
@@ -177,8 +175,6 @@ class Chain:
 
     def _inner(self, method: str, inner: Literal["consecutive", "combinations"]) -> Self:
         latest = self._repeated(method)
-        if inner == "combinations" and latest.quantifier.greedy and latest.quantifier.inner == "relaxed":
-            raise self._wrong("GREEDY_COMBINATIONS", f"{_label(latest)} cannot be greedy and allow combinations.")
         if latest.quantifier.inner != "relaxed":
             raise self._wrong(
                 "QUANTIFIER_TWICE", f"{_label(latest)}: use one of .consecutive() and .allow_combinations(), once."
@@ -193,8 +189,10 @@ class Chain:
 
     def _quantified(self, **changes: Any) -> Self:
         latest = self.elements[-1]
-        changed = replace(latest, quantifier=replace(latest.quantifier, **changes))
-        return replace(self, elements=(*self.elements[:-1], changed))
+        quantifier = replace(latest.quantifier, **changes)
+        if quantifier.greedy and quantifier.inner == "combinations":
+            raise self._wrong("GREEDY_COMBINATIONS", f"{_label(latest)} cannot be greedy and allow combinations.")
+        return replace(self, elements=(*self.elements[:-1], replace(latest, quantifier=quantifier)))
 
     def _wrong(self, id: str, message: str) -> DefinitionError:
         return DefinitionError(id, f"{self._label}: {message}")

@@ -73,7 +73,6 @@ class _Compiler:
 
     def compiled(self) -> Automaton:
         steps = [step for element in self.elements for step in element.steps()]
-        taking = [step for step in steps if not step.negated]
         whole = _Place(
             dict.fromkeys(self._left_open(self.elements), FINAL), None, "begin", 0, 0, 0, NEVER, "followed_by_any"
         )
@@ -81,8 +80,7 @@ class _Compiler:
         return Automaton(
             self._reordered(entry),
             tuple(self.masks),
-            tuple(str(step.step) for step in taking),
-            tuple(map(self._mask, taking)),
+            tuple(str(step.step) for step in steps if not step.negated),
             tuple((self._mask(step), step.since_previous) for step in steps if step.since_previous is not None),
         )
 

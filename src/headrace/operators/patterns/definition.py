@@ -44,9 +44,6 @@ class Quantifier:
         return calls + (".optional()" if self.optional else "") + (".greedy()" if self.greedy else "")
 
 
-ONCE = Quantifier()
-
-
 @dataclass(frozen=True, slots=True)
 class Element:
     """A step with its condition or a group of elements, how it follows the element before, and how often it comes."""
@@ -55,7 +52,7 @@ class Element:
     step: str | None = None
     where: str | None = None
     group: tuple[Element, ...] = ()
-    quantifier: Quantifier = ONCE
+    quantifier: Quantifier = Quantifier()
     since_previous: int | None = None
     """The row must come less than this many microseconds behind the row before it in the match."""
 

@@ -28,18 +28,12 @@ class CarriedColumns:
     """The columns that rows carry because conditions over the match or measures read them, each computed once."""
 
     schema: Schema
-    expressions: dict[Expression, RowExpression] = field(default_factory=dict)
+    operands: dict[Expression, Operand] = field(default_factory=dict)
 
     def place(self, tree: Expression) -> int:
-        if tree not in self.expressions:
-            expression = RowExpression(tree.sql, tree)
-            _ = expression.type(self.schema)  # an unknown column is an error before it is carried
-            self.expressions[tree] = expression
-        return VALUES + list(self.expressions).index(tree)
-
-    @property
-    def types(self) -> list[pl.DataType]:
-        return [expression.type(self.schema) for expression in self.expressions.values()]
+        if tree not in self.operands:
+            self.operands[tree] = PolarsLowering(tree.sql, self.schema).operand(tree)
+        return VALUES + list(self.operands).index(tree)
 
 
 def physical(dtype: pl.DataType) -> pl.DataType:
@@ -65,7 +59,7 @@ def _type(value: StepValue, schema: Schema) -> pl.DataType:
         return pl.Int64()
     if value.function in ("sum", "avg"):
         return parse_aggregate(f"{value.function}({argument.text})", name=value.sql).result_type(schema)
-    dtype = argument.type(schema)
+    dtype = argument.operand(schema).dtype
     if value.function in ("min", "max") and dtype.is_nested():
         raise DefinitionError("EXPRESSION_TYPE", f"'{value.sql}': {dtype} has no order. Use a field of it.")
     return dtype

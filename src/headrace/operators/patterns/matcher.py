@@ -89,7 +89,7 @@ class Matcher:
             # It is a match then, whatever a loop before might still take.
             stops = (bit for each in pending for bit in bits(each.stops))
             return min((self.limits[bit] for bit in stops if bit in self.limits), default=None)
-        takes = [automaton.takes[automaton.steps.index(each.step)] for each in ahead if each.kind == "step"]
+        takes = [1 << automaton.names.index(each.step) for each in ahead if each.kind == "step"]
         if any(take not in self.limits for take in takes) or any(map(automaton.looks_last, reached)):
             return None
         return max((self.limits[take] for take in takes), default=0)

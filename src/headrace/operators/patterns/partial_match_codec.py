@@ -100,28 +100,21 @@ MATCHES_AS_TEXT = {**dict.fromkeys((NODES, PARTIALS, ROW_TIME), pl.List(pl.Int64
 
 def values_as_text(types: Sequence[pl.DataType]) -> pl.Expr:
     """The values that rows carry, one column after the other, as text that gives the very same values back."""
-    nothing = pl.lit([], pl.List(pl.String))
-    return pl.concat_list(nothing, *(_text_of(number, dtype) for number, dtype in enumerate(types))).alias(VALUES)
-
-
-def _text_of(number: int, dtype: pl.DataType) -> pl.Expr:
-    value = pl.element()
-    text = value.bin.encode("hex") if dtype == pl.Binary else value.cast(_between(dtype)).cast(pl.String)
-    return pl.col(f"__row_value_{number}").list.eval(text)
+    value, texts = pl.element(), [pl.lit([], pl.List(pl.String))]
+    for number, dtype in enumerate(types):
+        text = value.bin.encode("hex") if dtype == pl.Binary else value.cast(_between(dtype)).cast(pl.String)
+        texts.append(pl.col(f"__row_value_{number}").list.eval(text))
+    return pl.concat_list(texts).alias(VALUES)
 
 
 def values_from_text(types: Sequence[pl.DataType]) -> list[pl.Expr]:
     """The same values as the columns of a pattern."""
-    rows = pl.col(ROW_TIME).list.len().cast(pl.Int64)
-    return [
-        _value_of(pl.col(VALUES).list.slice(number * rows, rows), dtype).alias(f"__row_value_{number}")
-        for number, dtype in enumerate(types)
-    ]
-
-
-def _value_of(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    value = pl.element()
-    return text.list.eval(value.str.decode("hex") if dtype == pl.Binary else value.cast(_between(dtype)).cast(dtype))
+    text, rows, values = pl.element(), pl.col(ROW_TIME).list.len().cast(pl.Int64), []
+    for number, dtype in enumerate(types):
+        value = text.str.decode("hex") if dtype == pl.Binary else text.cast(_between(dtype)).cast(dtype)
+        of_column = pl.col(VALUES).list.slice(number * rows, rows)
+        values.append(of_column.list.eval(value).alias(f"__row_value_{number}"))
+    return values
 
 
 def _between(dtype: pl.DataType) -> pl.DataType:

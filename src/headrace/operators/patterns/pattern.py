@@ -18,7 +18,7 @@ from headrace.operators.patterns.pattern_json import pattern_to_json
 from headrace.operators.patterns.pattern_operator import RESULT_COLUMNS, PatternOperator
 from headrace.operators.patterns.rules_operator import RULE, PatternRulesOperator, RuleContext, RuleInput
 from headrace.operators.patterns.skip import Skip
-from headrace.operators.process.rules import DELETED, Rules
+from headrace.operators.process.rules import Rules
 from headrace.operators.rows import Rows
 from headrace.operators.step import FINAL, LateRows, Step
 from headrace.schemas import parse_ddl, polars_schema
@@ -179,7 +179,7 @@ class PatternRules(MatchingStep):
         context = RuleContext(self.name, self.key, time, tuple(schema.items()), tuple(self._output.items()), self.most)
         _ = context.rows  # its columns are checked here, before any data is read
         rule_time = self.rules.time(self.name, rules_schema, rules_time)
-        second = RuleInput(context, self.rules.key, DELETED in rules_schema, rule_time)
+        second = RuleInput(context, self.rules.key, rule_time)
         return PatternRulesOperator(self.name, context, second, lateness)
 
     @property

@@ -21,13 +21,7 @@ _T = TypeVar("_T")
 
 def pattern_to_json(definition: PatternDefinition) -> str:
     """The definition as one line of JSON, which a rule of ``hr.pattern_rules`` holds."""
-    parts = {
-        "elements": _stated(definition.elements),
-        "within": definition.within,
-        "skip": _stated(definition.skip),
-        "measures": dict(definition.measures),
-    }
-    return json.dumps(parts)
+    return json.dumps({**_stated(definition), "measures": dict(definition.measures)})
 
 
 def _stated(value: Any) -> Any:

@@ -84,7 +84,7 @@ class PatternOperator(RowByRow):
     def _carried(self) -> dict[str, pl.DataType]:
         """The names of the carried columns, and their types while matching."""
         _ = self._matcher, self.measures  # binding them collects the columns
-        return {f"__value_{number}": physical(dtype) for number, dtype in enumerate(self._columns.types)}
+        return {f"__value_{number}": physical(of.dtype) for number, of in enumerate(self._columns.operands.values())}
 
     @cached_property
     def carried_types(self) -> list[pl.DataType]:
@@ -93,22 +93,17 @@ class PatternOperator(RowByRow):
     @cached_property
     def _read(self) -> list[pl.Expr]:
         """The carried columns; a row that meets no condition is never read, so it carries nulls."""
-        expressions = zip(self._carried.items(), self._columns.expressions.values(), strict=True)
-        return [
-            pl.when(pl.col(HITS) != 0).then(each.to_polars(self.rows.schema).cast(dtype)).alias(name)
-            for (name, dtype), each in expressions
-        ]
+        carried = zip(self._carried.items(), self._columns.operands.values(), strict=True)
+        is_read = pl.when(pl.col(HITS) != 0)
+        return [is_read.then(operand.value.cast(dtype)).alias(name) for (name, dtype), operand in carried]
 
     @cached_property
     def _hits(self) -> pl.Expr:
         """The conditions that a row meets by itself, as one number."""
         met = pl.lit(0, pl.Int64)
         for number, condition in enumerate(self.definition.conditions):
-            bit = pl.lit(1 << number, pl.Int64)
-            if condition.of_row:
-                holds = pl.all_horizontal(part.truth(self.rows.schema) for part in condition.of_row)
-                bit = pl.when(holds).then(bit).otherwise(pl.lit(0, pl.Int64))
-            met = met + bit
+            holds = pl.all_horizontal(True, *(part.truth(self.rows.schema) for part in condition.of_row))
+            met += pl.when(holds).then(pl.lit(1 << number, pl.Int64)).otherwise(pl.lit(0, pl.Int64))
         return met
 
     @cached_property

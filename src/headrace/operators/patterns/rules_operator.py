@@ -24,7 +24,7 @@ from headrace.operators.patterns.pattern_operator import (
     WAITED_FOR,
     PatternOperator,
 )
-from headrace.operators.process.rules import BroadcastInput
+from headrace.operators.process.rules import DELETED, BroadcastInput
 from headrace.operators.rows import ARRIVAL, TIME, Rows, failed_rows, with_schema
 from headrace.schemas import MOMENT
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined, together
@@ -77,8 +77,6 @@ class RuleInput(BroadcastInput):
     context: RuleContext
     rule: str
     """The column that identifies a rule."""
-    deleted: bool
-    """Whether rows can remove a rule."""
     time: pl.Expr
 
     @property
@@ -88,7 +86,7 @@ class RuleInput(BroadcastInput):
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Pass on the rules that can be read; a late one counts from now on."""
-        gone = pl.col("deleted").fill_null(False) if self.deleted else pl.lit(False)
+        gone = pl.col(DELETED).fill_null(False) if DELETED in rows.columns else pl.lit(False)
         pattern = pl.when(gone).then(None).otherwise(pl.col("pattern").fill_null(""))
         given = rows.select(self.time.alias(TIME), pl.col(self.rule).alias(RULE), pattern.alias(PATTERN))
         problems = pl.Series([self._problem(*each) for each in given.select(RULE, PATTERN).rows()], dtype=pl.String)

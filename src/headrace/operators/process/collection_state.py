@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,38 +16,32 @@ Entry = tuple[Any, int]
 
 
 class CollectionState(KeyedState):
-    """What list state and map state share: at most so many entries, each with its own time to live."""
+    """What list state and map state share: so many entries at most, by key or number, each with a time to live."""
 
     __slots__ = ("_entries",)
-    _entries: Any
-    empty: ClassVar[type]
+    _entries: dict[Any, Entry]
     elements: ClassVar[str]
     instead: ClassVar[str] = ""
     """What else would take less room, for the error text."""
 
-    def load(self, cell: Any) -> None:
-        self._entries = self.empty() if cell is None else cell
+    def load(self, cell: dict[Any, Entry] | None) -> None:
+        self._entries = {} if cell is None else cell
 
     def clear(self) -> None:
-        self._replace(self.empty())
-
-    @abstractmethod
-    def _alive(self, now: int) -> Any:
-        """The entries that have not expired."""
-
-    @abstractmethod
-    def _pairs(self, entries: Any) -> Iterable[Entry]:
-        """Entries without their keys."""
+        self._replace({})
 
     def last_write(self) -> int | None:
-        return max((written for _, written in self._pairs(self._entries)), default=None)
+        return max((written for _, written in self._entries.values()), default=None)
 
     def expire(self, time: int) -> tuple[Any, int, bool]:
         alive = self._alive(time)
         expired = len(alive) < len(self._entries)
         if not alive:
             return None, FOREVER, expired
-        return alive, min(written for _, written in self._pairs(alive)) + self._ttl, expired
+        return alive, min(written for _, written in alive.values()) + self._ttl, expired
+
+    def _alive(self, now: int) -> dict[Any, Entry]:
+        return {key: entry for key, entry in self._entries.items() if now - entry[1] < self._ttl}
 
     def _make_room(self) -> None:
         alive = self._alive(self._time.now)
@@ -56,11 +49,26 @@ class CollectionState(KeyedState):
             raise self._too_long()
         self._replace(alive)
 
-    def _replace(self, entries: Any) -> None:
+    def _put(self, key: Any, value: Any) -> None:
+        self._undo_log.append((self._restore_entry, key, self._entries.get(key)))
+        self._entries[key] = (value, self._time.now)
+
+    def _refresh(self, key: Any, entry: Entry) -> None:
+        """Refresh an entry; with ordered=False it may have been written at a later time already."""
+        if self._time.now > entry[1]:
+            self._put(key, entry[0])
+
+    def _restore_entry(self, key: Any, entry: Entry | None) -> None:
+        if entry is None:
+            del self._entries[key]
+        else:
+            self._entries[key] = entry
+
+    def _replace(self, entries: dict[Any, Entry]) -> None:
         self._undo_log.append((self._restore, self._entries))
         self._entries = entries
 
-    def _restore(self, entries: Any) -> None:
+    def _restore(self, entries: dict[Any, Entry]) -> None:
         self._entries = entries
 
     def _too_long(self) -> CallError:
@@ -74,28 +82,25 @@ class ListState(CollectionState):
     """Values of the key in the order in which they were added, each with its own time to live."""
 
     __slots__ = ()
-    _entries: list[Entry]
     kind = "list"
     change = "set(values)"
-    empty = list
     elements = "values"
     instead = " or an aggregate instead"
 
     def get(self) -> list[Any]:
         """All values that have not expired."""
         now = self._time.now
-        if self._refreshes and (alive := self._alive(now)):
-            # With ordered=False a value may have been written at a later time already.
-            self._replace([(value, max(written, now)) for value, written in alive])
-        values = [value for value, written in self._entries if now - written < self._ttl]
+        if self._refreshes:
+            for number, entry in self._alive(now).items():
+                self._refresh(number, entry)
+        values = [value for value, written in self._entries.values() if now - written < self._ttl]
         return [self._convert(value) for value in values] if self._is_mutable else values
 
     def add(self, value: Any) -> None:
         converted = self._converted(value)
         if len(self._entries) >= self._declared.most:
             self._make_room()
-        self._entries.append((converted, self._time.now))
-        self._undo_log.append((self._entries.pop,))
+        self._put(next(reversed(self._entries), 0) + 1, converted)
 
     def extend(self, values: Iterable[Any]) -> None:
         for value in values:
@@ -103,28 +108,20 @@ class ListState(CollectionState):
 
     def set(self, values: Iterable[Any]) -> None:
         now = self._time.now
-        entries: list[Entry] = []
-        for value in values:
-            if len(entries) >= self._declared.most:
+        entries: dict[int, Entry] = {}
+        for number, value in enumerate(values):
+            if number >= self._declared.most:
                 raise self._too_long()
-            entries.append((self._converted(value), now))
+            entries[number] = (self._converted(value), now)
         self._replace(entries)
-
-    def _alive(self, now: int) -> list[Entry]:
-        return [entry for entry in self._entries if now - entry[1] < self._ttl]
-
-    def _pairs(self, entries: list[Entry]) -> Iterable[Entry]:
-        return entries
 
 
 class MapState(CollectionState):
     """A map of the key, each entry with its own time to live."""
 
     __slots__ = ("_convert_key",)
-    _entries: dict[Any, Entry]
     kind = "map"
     change = "put(key, value)"
-    empty = dict
     elements = "entries"
 
     def __init__(self, declared: StateDescriptor[Any], name: str, time: CurrentTime, undo_log: UndoLog) -> None:
@@ -147,7 +144,7 @@ class MapState(CollectionState):
         converted_key, converted = self._converted(key, self._convert_key), self._converted(value)
         if len(self._entries) >= self._declared.most and converted_key not in self._entries:
             self._make_room()
-        self._put(converted_key, (converted, self._time.now))
+        self._put(converted_key, converted)
 
     def remove(self, key: Any) -> None:
         converted_key = self._converted(key, self._convert_key)
@@ -166,18 +163,6 @@ class MapState(CollectionState):
                 self._refresh(key, entry)
         return [(key, self._convert(entry[0]) if self._is_mutable else entry[0]) for key, entry in alive]
 
-    def _restore_entry(self, key: Any, entry: Entry | None) -> None:
-        if entry is None:
-            del self._entries[key]
-        else:
-            self._entries[key] = entry
-
-    def _alive(self, now: int) -> dict[Any, Entry]:
-        return {key: entry for key, entry in self._entries.items() if now - entry[1] < self._ttl}
-
-    def _pairs(self, entries: dict[Any, Entry]) -> Iterable[Entry]:
-        return entries.values()
-
     def _sorted(self) -> list[tuple[Any, Entry]]:
         # The order of insertion depends on entries that expired, were removed or undone in between.
         alive = self._alive(self._time.now)
@@ -192,12 +177,3 @@ class MapState(CollectionState):
         if self._refreshes:
             self._refresh(converted_key, entry)
         return entry
-
-    def _refresh(self, key: Any, entry: Entry) -> None:
-        """Refresh an entry; with ordered=False it may have been written at a later time already."""
-        if self._time.now > entry[1]:
-            self._put(key, (entry[0], self._time.now))
-
-    def _put(self, key: Any, entry: Entry) -> None:
-        self._undo_log.append((self._restore_entry, key, self._entries.get(key)))
-        self._entries[key] = entry

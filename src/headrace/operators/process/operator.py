@@ -202,7 +202,7 @@ class StateLayout:
                 lists = tuples_of(column)
                 columns.append([{canonical_nan(key): (value, at) for key, value, at in each} for each in lists])
             elif declared.is_collection:
-                columns.append(tuples_of(column))
+                columns.append([dict(enumerate(each)) for each in tuples_of(column)])
             else:
                 written = stored[f"state.{name}@written"].to_list() if _has_time(declared) else [0] * stored.height
                 columns.append(list(zip(column.to_list(), written, strict=True)))
@@ -222,7 +222,8 @@ class StateLayout:
                 lists = [None if cell is None else [(key, *entry) for key, entry in cell.items()] for cell in column]
                 made[f"state.{name}"] = list_column(lists, dtype)
             elif declared.is_collection:
-                made[f"state.{name}"] = list_column(column, dtype)
+                lists = [None if cell is None else list(cell.values()) for cell in column]
+                made[f"state.{name}"] = list_column(lists, dtype)
             else:
                 values = [None if cell is None else cell[0] for cell in column]
                 made[f"state.{name}"] = pl.Series(values, dtype=dtype, strict=True)

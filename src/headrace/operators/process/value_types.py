@@ -14,14 +14,13 @@ import polars as pl
 from pyspark.sql import types as spark
 
 from headrace.errors import DefinitionError
-from headrace.expressions.operands import LARGEST_PRECISION
+from headrace.expressions.operands import INTEGER_BITS, LARGEST_PRECISION
 from headrace.schemas import parse_ddl, polars_schema, spark_type
 
 Converter = Callable[[Any], Any]
 """Gives the value as it is stored, a copy if it is mutable; raises ValueError if it does not fit the type."""
 
 _LARGEST_SINGLE = float(np.finfo(np.float32).max)
-_WHOLE: dict[pl.DataType, int] = {pl.Int8(): 7, pl.Int16(): 15, pl.Int32(): 31, pl.Int64(): 63}
 _EXACT = {pl.Boolean(): bool, pl.Binary(): bytes, pl.Date(): date, pl.Duration("us"): timedelta}
 
 
@@ -93,7 +92,7 @@ def converter_for(dtype: pl.DataType) -> Converter:
         return _struct(dtype)
     if isinstance(dtype, pl.Datetime):
         return _timestamp(dtype)
-    if dtype in _WHOLE:
+    if dtype.is_integer():
         return _whole(dtype)
     if dtype.is_float():
         return _float(dtype)
@@ -117,7 +116,7 @@ def _null_or_refused(value: Any, dtype: pl.DataType, why: str = "") -> None:
 
 
 def _whole(dtype: pl.DataType) -> Converter:
-    bound = 2 ** _WHOLE[dtype]
+    bound = 1 << (INTEGER_BITS[dtype] - 1)
 
     def convert(value: Any) -> Any:
         if type(value) is int:

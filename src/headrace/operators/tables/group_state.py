@@ -136,7 +136,7 @@ class ValueCounts:
 
     @cached_property
     def dtype(self) -> pl.DataType:
-        return self.aggregates[0].function.arguments[0].type(self.schema)
+        return self.aggregates[0].function.arguments[0].operand(self.schema).dtype
 
     def total(self, stored: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         """The value counts of each group with weighted rows added, and which of them the rows changed."""

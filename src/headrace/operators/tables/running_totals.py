@@ -128,13 +128,13 @@ RunningTotal = ExactTotal | DoubleTotal
 def running_total(aggregate: Aggregate, schema: Schema) -> RunningTotal:
     """The running total of a count, a sum or an average."""
     function = aggregate.function
-    of_doubles = isinstance(function, Sum | Average) and function.argument.type(schema).is_float()
+    of_doubles = isinstance(function, Sum | Average) and function.argument.operand(schema).dtype.is_float()
     return (DoubleTotal if of_doubles else ExactTotal)(aggregate, schema)
 
 
 def argument_of(aggregate: Aggregate, schema: Schema) -> pl.Expr:
     """The value that an aggregate reads of a row; null where its filter does not hold."""
-    value = aggregate.function.arguments[0].to_polars(schema)
+    value = aggregate.function.arguments[0].operand(schema).value
     if aggregate.condition is None:
         return value
     return pl.when(aggregate.condition.truth(schema)).then(value)

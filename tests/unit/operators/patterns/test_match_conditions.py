@@ -93,10 +93,10 @@ def candidates(text: str) -> list[dict[str, Any]]:
 def as_row(columns: CarriedColumns, values: dict[str, Any]) -> tuple[Any, ...]:
     frame = pl.DataFrame([values], schema=SCHEMA)
     computed = frame.select(
-        expression.to_polars(SCHEMA).cast(physical(expression.type(SCHEMA))).alias(str(number))
-        for number, expression in enumerate(columns.expressions.values())
+        operand.value.cast(physical(operand.dtype)).alias(str(number))
+        for number, operand in enumerate(columns.operands.values())
     )
-    return (0, 0, *(computed.row(0) if columns.expressions else ()))
+    return (0, 0, *(computed.row(0) if columns.operands else ()))
 
 
 @pytest.mark.parametrize("text", CONDITIONS)
@@ -111,7 +111,7 @@ def test_a_condition_over_the_match_means_what_sql_means(text: str) -> None:
         node: Node = (as_row(columns, before), 0, None)
         matched = {
             value.sql: pl.DataFrame([before], schema=SCHEMA)
-            .select(RowExpression(value.argument.sql, value.argument).to_polars(SCHEMA))
+            .select(RowExpression(value.argument.sql, value.argument).operand(SCHEMA).value)
             .item()
             for value in values
             if value.argument is not None
