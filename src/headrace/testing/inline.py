@@ -79,7 +79,7 @@ class InlineEngine:
         writing = Writing(slots=self.next_slots(), definitions=definitions)
         self.planner = Planner(time, BatchLog(self._storage), writing=writing, complete=self._tables.complete)
         self._sweeper = Sweeper(self._storage, STATE, epoch=self.planner.epoch)
-        self._sweeper.all(self.planner.files, done=self.planner.done, now=self._setting.clock)
+        self._sweeper.all(self.planner.last.files, done=self.planner.last.batch, now=self._setting.clock)
         self._setting.take_over(time)
 
     def next_slots(self) -> int:
@@ -130,7 +130,7 @@ class InlineEngine:
         if commit:
             self.planner.conclude(record, reports)
             self._tables.forget(record.tables)
-            self._sweeper.batch(self.planner.files, done=record.batch, now=record.clock)
+            self._sweeper.batch(self.planner.last.files, done=record.batch, now=record.clock)
             for frame in (frame for each in frames.values() for frame in each):
                 self._setting.give("main", frame.rows(named=True))
             for said in (said for _, parts in reports.nodes() for said in parts.values()):

@@ -6,7 +6,6 @@ exact under retries, because the same report replaces itself.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -21,7 +20,7 @@ from headrace.checkpoint.storage import LocalStorage, Storage
 from headrace.checkpoint.sweep import FileName
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, TimeBounds
-from headrace.json_codec import decode, encode
+from headrace.json_codec import from_text, to_text
 from headrace.nodes import NodeId
 from headrace.reports import BatchReports, Report, ReportAccumulator, ReportKey, SlotSummary
 from headrace.state.group_range import GroupRange, Hashes, groups_of
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 PROPERTY = "headrace.batch"
+FORMAT = 1
 STATE = "state"
 """The folder of the state's segments, below that of the flow."""
 SIDE = "side"
@@ -125,33 +125,27 @@ def table_file(step: str, version: int) -> str:
 Slots = Mapping[str, Mapping[int, SlotSummary]]
 
 
-def property_text(
-    record: BatchRecord, *, flow: str, folder: str, key_groups: int, epoch: int, slots: Slots, splits: Splits
-) -> str:
-    """The local property that hands a batch to its tasks."""
-    return json.dumps(
-        {
-            "record": record.to_json(),
-            "flow": flow,
-            "folder": folder,
-            "key_groups": key_groups,
-            "epoch": epoch,
-            "slots": encode(slots),
-            "splits": splits,
-        }
-    )
+@dataclass(frozen=True, slots=True)
+class BatchProperty:
+    """What the driver hands to the tasks of a batch, in a local property of Spark."""
+
+    record: BatchRecord
+    flow: str
+    folder: str
+    key_groups: int
+    epoch: int
+    slots: Slots
+    splits: Splits
+
+    def to_text(self) -> str:
+        return to_text(self, format=FORMAT)
 
 
 @lru_cache(maxsize=8)
-def _read_property(text: str) -> tuple[BatchRecord, str, TaskState, Splits]:
-    given = json.loads(text)
-    storage = LocalStorage(Path(given["folder"]))
-    slots = {
-        step: {int(slot): decode(SlotSummary, each) for slot, each in slots.items()}
-        for step, slots in given["slots"].items()
-    }
-    state = TaskState(storage, WORKER, given["key_groups"], given["epoch"], slots)
-    return BatchRecord.from_json(given["record"]), given["flow"], state, given["splits"]
+def _read_property(text: str) -> tuple[BatchProperty, TaskState]:
+    given = from_text(BatchProperty, text, format=FORMAT)
+    state = TaskState(LocalStorage(Path(given.folder)), WORKER, given.key_groups, given.epoch, given.slots)
+    return given, state
 
 
 def current_task(reports: ReportAccumulator) -> Task:
@@ -166,15 +160,12 @@ def current_task(reports: ReportAccumulator) -> Task:
             "a task of a Headrace flow runs without its batch record, so its time is unknown. Use the frame only in "
             "hr.write(...); a frame of a pipeline cannot be collected or written by a query of your own.",
         )
-    record, flow, state, splits = _read_property(text)
-    return Task(
-        record,
-        flow,
-        context.partitionId(),
-        lambda key, report: reports.add({key: report}),
-        state,
-        splits,
-    )
+    given, state = _read_property(text)
+
+    def reporter(key: ReportKey, report: Report) -> None:
+        reports.add({key: report})
+
+    return Task(given.record, given.flow, context.partitionId(), reporter, state, given.splits)
 
 
 class ReportsByKey(AccumulatorParam[dict[ReportKey, Report]]):

@@ -253,10 +253,10 @@ def test_a_drain_is_the_end_of_time_and_only_done_when_its_batch_is() -> None:
     assert record.watermarks == {"payments": END}
     assert bounds(record) == {"hourly": (10, END, BEGINNING), "daily": (BEGINNING, END, BEGINNING)}
     assert record.wake == {"hourly": (3,), "daily": ()}
-    assert not planner.drained
+    assert not planner.last.drained
     planner.conclude(record, BatchReports())
-    assert planner.drained
-    assert new(storage).drained
+    assert planner.last.drained
+    assert new(storage).last.drained
 
 
 def test_idle_clocks_stand_still_while_a_batch_overruns() -> None:
@@ -320,11 +320,11 @@ def test_a_drain_that_crashed_is_one_when_its_batch_has_run_again_and_nothing_co
     planner.conclude(planner.plan(), read(10))
     planner.plan(drain=True)
     again = new(storage)
-    assert not again.drained
+    assert not again.last.drained
     again.conclude(again.plan(), BatchReports())
     with pytest.raises(hr.HeadraceError, match="CHECKPOINT_DRAINED"):
         again.plan()
-    assert new(storage).drained
+    assert new(storage).last.drained
 
 
 def test_idle_clocks_stand_still_while_a_source_does_not_answer() -> None:
