@@ -90,7 +90,7 @@ class Log:
 
     def retained(self) -> Iterator[Entry]:
         """All entries that are still there, the oldest first, for people to read."""
-        for number in sorted(self._numbers()):
+        for number in sorted(self._storage.numbers(self._folder)):
             with suppress(FileNotFoundError):  # trimmed meanwhile
                 yield self._entry(number)
 
@@ -100,7 +100,7 @@ class Log:
         if not self._storage.claim(self._name(entry.number), entry.to_bytes()):
             raise self._lost(entry.number)
         # The number may be one that trimming has freed long after others went on.
-        newer = [number for number in self._numbers() if number > entry.number]
+        newer = [number for number in self._storage.numbers(self._folder) if number > entry.number]
         if newer:
             raise self._lost(max(newer))
         self._number, self._token = entry.number, entry.token
@@ -108,17 +108,17 @@ class Log:
 
     def trim(self, base: int) -> None:
         """Remove all entries before a base, the oldest first: what is left has no gap wherever this stops."""
-        for number in sorted(number for number in self._numbers() if number < base):
+        for number in sorted(number for number in self._storage.numbers(self._folder) if number < base):
             self._storage.delete(self._name(number))
 
     def _read(self) -> list[Entry]:
         while True:
-            numbers = sorted(self._numbers(), reverse=True)
+            numbers = sorted(self._storage.numbers(self._folder), reverse=True)
             try:
                 return self._chain(numbers)
             except FileNotFoundError as problem:
                 # Another driver may have trimmed what was listed; then there are newer entries.
-                if not numbers or max(self._numbers(), default=0) == numbers[0]:
+                if not numbers or max(self._storage.numbers(self._folder), default=0) == numbers[0]:
                     raise _damaged(f"{problem} is missing") from problem
 
     def _chain(self, numbers: list[int]) -> list[Entry]:
@@ -138,10 +138,6 @@ class Log:
     def _entry(self, number: int) -> Entry:
         name = self._name(number)
         return Entry.from_bytes(self._storage.open(name).to_pybytes(), name=name)
-
-    def _numbers(self) -> Iterator[int]:
-        names = (name.rpartition("/")[2] for name in self._storage.list(self._folder))
-        return (int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
 
     def _name(self, number: int) -> str:
         return f"{self._folder}/{number:012d}.json"

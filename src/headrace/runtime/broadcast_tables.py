@@ -69,8 +69,7 @@ class BroadcastTables:
         return {name: TableVersion(version, self._states[name].problem) for name, version in record.tables.items()}
 
     def _stored(self, name: str) -> list[int]:
-        folder = f"{TABLES}/{name}"
-        return [int(file.removeprefix(f"{folder}/").removesuffix(".arrow")) for file in self.storage.list(folder)]
+        return list(self.storage.numbers(f"{TABLES}/{name}", ".arrow"))
 
     def _refresh(self, step: BroadcastJoin, kept: TableState) -> None:
         """Read a table; when that fails the last version stays, and without one nothing can begin."""

@@ -17,7 +17,7 @@ from headrace.graph import FlowNode, Graph
 from headrace.json_codec import decode, encode
 from headrace.nodes import NodeId
 from headrace.observe import history
-from headrace.observe.account import Account, account_of, step_counters, total
+from headrace.observe.account import Account, account_of, step_counters
 from headrace.observe.history import BatchSeconds, HistoryEntry, StateSize
 from headrace.observe.hot_keys import hot_keys
 from headrace.plan.identity import check_identity
@@ -144,13 +144,10 @@ class Flow:
         try:
             self._session._jvm.SparkSession.setActiveSession(self._session._jsparkSession)
             self.begin()
-            match self._mode.kind:
-                case "micro_batch":
-                    self._run_until_stopped()
-                case "available_now":
-                    self._run_available()
-                case "bounded":
-                    self._run_bounded()
+            if self._mode.kind == "micro_batch":
+                self._run_until_stopped()
+            else:
+                self._run_to_the_end()
         except Cancelled:
             pass  # the next start runs the batch again
         except BaseException as failure:
@@ -193,20 +190,16 @@ class Flow:
         """What a batch would read now."""
         return self._reads.plan(self.planner.last.positions, most=self._throttle.cap)
 
-    def _run_available(self) -> None:
-        """Read what is there, close what that made due, and at a drain close everything."""
-        self._reads.stop_at_newest()
-        while not self._stopping.is_set():
-            reads = self.look()
-            if not (_brings_rows(reads) or self.planner.time.wants_batch()):
-                break
-            self.run_batch(reads)
+    def _run_to_the_end(self) -> None:
+        """Read what is there and close what that made due; at a drain close everything. Tables are read all at once."""
+        if self._mode.kind == "available_now":
+            self._reads.stop_at_newest()
+            while not self._stopping.is_set():
+                reads = self.look()
+                if not (_brings_rows(reads) or self.planner.time.wants_batch()):
+                    break
+                self.run_batch(reads)
         if self._mode.drain and not self.planner.last.drained and not self._stopping.is_set():
-            self.run_batch(self.look(), drain=True)
-
-    def _run_bounded(self) -> None:
-        """Read all in one batch, at the end of time."""
-        if not self.planner.last.drained and not self._stopping.is_set():
             self.run_batch(self.look(), drain=True)
 
     def _claim_when_due(self) -> None:
@@ -266,7 +259,7 @@ class Flow:
         account = account_of(reports, outputs.written)
         account.check(flow=self.node.name, batch=record.batch)
         self._lease.check()
-        self._total = total((self._total, account))
+        self._total += account
         self.planner.conclude(record, reports, outputs.marked, encode(self._total))
         self._tables.forget(record.tables)
         self._sweeper.batch(self.planner.last.files, done=record.batch, now=self._clock())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import zlib
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -148,14 +149,7 @@ class Segment:
     def _first_after(self, column: str, time: int) -> int:
         """The place in the order of due times of the first row that is due after a time."""
         times, order = self._rows[column], self._index[_BY_TIME[column]]
-        low, high = 0, len(order) - order.null_count()
-        while low < high:
-            middle = (low + high) // 2
-            if times[order[middle]] <= time:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_right(range(len(order) - order.null_count()), time, key=lambda place: times[order[place]])
 
 
 class SegmentFiles:
