@@ -72,9 +72,8 @@ class Entry:
 class Log:
     """The log of a flow, as one driver reads and continues it."""
 
-    def __init__(self, storage: Storage, folder: str = FOLDER) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._folder = folder
         self._number = 0
         self._token: str | None = None
 
@@ -90,7 +89,7 @@ class Log:
 
     def retained(self) -> Iterator[Entry]:
         """All entries that are still there, the oldest first, for people to read."""
-        for number in sorted(self._storage.numbers(self._folder)):
+        for number in sorted(self._storage.numbers(FOLDER)):
             with suppress(FileNotFoundError):  # trimmed meanwhile
                 yield self._entry(number)
 
@@ -100,7 +99,7 @@ class Log:
         if not self._storage.claim(self._name(entry.number), entry.to_bytes()):
             raise self._lost(entry.number)
         # The number may be one that trimming has freed long after others went on.
-        newer = [number for number in self._storage.numbers(self._folder) if number > entry.number]
+        newer = [number for number in self._storage.numbers(FOLDER) if number > entry.number]
         if newer:
             raise self._lost(max(newer))
         self._number, self._token = entry.number, entry.token
@@ -108,17 +107,17 @@ class Log:
 
     def trim(self, base: int) -> None:
         """Remove all entries before a base, the oldest first: what is left has no gap wherever this stops."""
-        for number in sorted(number for number in self._storage.numbers(self._folder) if number < base):
+        for number in sorted(number for number in self._storage.numbers(FOLDER) if number < base):
             self._storage.delete(self._name(number))
 
     def _read(self) -> list[Entry]:
         while True:
-            numbers = sorted(self._storage.numbers(self._folder), reverse=True)
+            numbers = sorted(self._storage.numbers(FOLDER), reverse=True)
             try:
                 return self._chain(numbers)
             except FileNotFoundError as problem:
                 # Another driver may have trimmed what was listed; then there are newer entries.
-                if not numbers or max(self._storage.numbers(self._folder), default=0) == numbers[0]:
+                if not numbers or max(self._storage.numbers(FOLDER), default=0) == numbers[0]:
                     raise _damaged(f"{problem} is missing") from problem
 
     def _chain(self, numbers: list[int]) -> list[Entry]:
@@ -140,12 +139,12 @@ class Log:
         return Entry.from_bytes(self._storage.open(name).to_pybytes(), name=name)
 
     def _name(self, number: int) -> str:
-        return f"{self._folder}/{number:012d}.json"
+        return f"{FOLDER}/{number:012d}.json"
 
     def _lost(self, number: int) -> HeadraceError:
         return HeadraceError(
             "LEASE_LOST",
-            f"another driver has written entry {number} of the log {self._folder!r}, so it has taken over this flow. "
+            f"another driver has written entry {number} of the log {FOLDER!r}, so it has taken over this flow. "
             "This driver writes nothing more.",
         )
 

@@ -404,7 +404,7 @@ def places(held: Mapping[int, SlotSummary]) -> list[tuple[str, int]]:
 def test_another_number_of_slots_holds_the_same_segments_and_shared_rows(
     held: dict[int, SlotSummary], slots: int
 ) -> None:
-    made = rescaled(held, slots, KEY_GROUPS)
+    made = rescaled(held, [of_slot(slot, slots) for slot in range(slots)])
     assert list(made) == list(range(slots))
     assert places(made) == places(held)
     for slot, each in made.items():
@@ -416,7 +416,7 @@ def test_another_number_of_slots_holds_the_same_segments_and_shared_rows(
 def test_another_number_of_slots_loses_no_row_that_waits_and_nothing_that_is_due(
     held: dict[int, SlotSummary], slots: int
 ) -> None:
-    made = rescaled(held, slots, KEY_GROUPS)
+    made = rescaled(held, [of_slot(slot, slots) for slot in range(slots)])
     assert sum(each.waiting for each in made.values()) == sum(each.waiting for each in held.values())
     due = min((each.due for each in held.values() if each.due is not None), default=None)
     due_clock = min((each.due_clock for each in held.values() if each.due_clock is not None), default=None)
