@@ -15,8 +15,8 @@ from pyspark.sql.types import DataType, StructType, TimestampType
 from headrace.checkpoint.storage import MemoryStorage
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.record import BatchRecord, TimeBounds
-from headrace.event_time.strategy import BEGINNING, END
-from headrace.graph import TIME_TAG, comes_from_source, tagged
+from headrace.event_time.strategy import BEGINNING, END, tagged, time_fields
+from headrace.graph import comes_from_source
 from headrace.nodes import NodeId
 from headrace.operators.step import Step
 from headrace.reports import Report, ReportKey, StateReport, StepReport
@@ -129,7 +129,7 @@ def _time_of(table: DataFrame, given: str | None, step: Step) -> str | None:
             "COLUMN_UNKNOWN",
             f"step {step.name!r}: time={given!r} is no column. Existing columns: {', '.join(table.columns)}.",
         )
-    tags = [field.name for field in table.schema.fields if TIME_TAG in (field.metadata or {})]
+    tags = [field.name for field in time_fields(table.schema)]
     if given is None and not tags and not step.stateless:
         raise DefinitionError(
             "EVENT_TIME_MISSING",

@@ -36,7 +36,7 @@ def shared_rows(graph: Graph, flow: FlowNode) -> list[SharedRows]:
     shared: list[tuple[int, SharedRows]] = []
     """With the number of nodes behind them: those of a step come after those that it reads."""
     for function, count in Counter(_read_as_rows(graph, flow)).items():
-        frame, origin = graph.frame_of_function(function)
+        frame, origin = graph.functions[function]
         _, parts = readers.pop(id(origin), (origin, []))
         if count + len(parts) > 1:
             shared.append((len(origin.nodes), SharedRows(frame)))
@@ -69,7 +69,7 @@ def _read_as_rows(graph: Graph, flow: FlowNode) -> Iterator[int]:
 def _nearest(graph: Graph, plan: Plan) -> Iterator[tuple[int, Plan]]:
     """The nodes of ours in a plan that no other lies above."""
     function = plan.function
-    if function is not None and graph.nodes_of_function(function) is not None:
+    if function in graph.functions:
         yield function, plan
     else:
         for child in plan.children:
