@@ -36,7 +36,6 @@ class FileName:
 
     @classmethod
     def parse(cls, name: str) -> FileName:
-        """The parts of a name."""
         folder, _, file = name.rpartition("/")
         epoch, batch, slot, random = file.removesuffix(".arrow").split("-")
         return cls(folder, int(epoch), int(batch), int(slot), random)

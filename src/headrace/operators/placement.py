@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import polars as pl
-import pyarrow as pa
 
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import tagged, tagged_node, time_fields
@@ -21,9 +20,9 @@ from headrace.operators.unsupported_operations import UnsupportedOperations
 from headrace.schemas import polars_schema, spark_schema
 from headrace.wheel.operator import AnyOperator
 from headrace.wheel.pack import Input
-from headrace.wheel.spark import by_slot, gathered, mapped, packed, rows_in_order, turned
-from headrace.wheel.stateless import Stateless, pass_rows
-from headrace.wheel.task import Task, current_task
+from headrace.wheel.spark import by_slot, gathered, mapped, packed, passed, rows_in_order, turned
+from headrace.wheel.stateless import Stateless
+from headrace.wheel.task import current_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -194,10 +193,7 @@ def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
     if operator.gathered_by:
         stream = gathered(stream, read, operator.gathered_by, partial(current_task, graph.reports), name=label)
         read, label = rows_in_order, f"headrace.step.{step.name}"
-
-    def passing(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
-        return pass_rows(read(batches, task), operator, task)
-
+    passing = partial(passed, read=read, operator=operator)
     node, before = NodeId("step", step.name), NodeId("step", steps[-1]) if steps else NodeId("source", sources[0])
     schema = spark_schema(operator.output_schema)
     if times:

@@ -23,7 +23,7 @@ from headrace.observe.hot_keys import hot_keys
 from headrace.plan.identity import check_identity
 from headrace.reports import BatchReports
 from headrace.runtime.batch_plan import FlowPlan
-from headrace.runtime.broadcast_tables import broadcast_tables
+from headrace.runtime.broadcast_tables import BroadcastTables
 from headrace.runtime.modes import Mode, Throttle
 from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import NO_READS, Planner, Writing
@@ -90,7 +90,7 @@ class Flow:
             flow_id.key_groups,
             {name: repr(graph.steps[name].step) for name in graph.stateful(node.steps)},
         )
-        self._tables = broadcast_tables(self._storage, [graph.steps[name].step for name in node.steps])
+        self._tables = BroadcastTables(self._storage, [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
         if mode.kind != "bounded":
@@ -123,7 +123,6 @@ class Flow:
         self._claimed = time.monotonic()
 
     def start(self) -> None:
-        """Start working in the background."""
         self._worker.start()
 
     def stop(self) -> None:

@@ -33,7 +33,6 @@ BEFORE_THE_FIRST = -1
 """The batch of an outcome that only says where sources are read from."""
 RULES_INPUT = "rules"
 """The second input of a step whose rules come as rows."""
-WRITING_ALONE = Writing()
 NO_READS: Reads = {}
 NO_MARKED: Mapping[str, frozenset[int]] = {}
 NO_TOTAL: Mapping[str, Any] = {}
@@ -50,7 +49,7 @@ class Planner:
         time: TimeKeeper,
         log: BatchLog,
         *,
-        writing: Writing = WRITING_ALONE,
+        writing: Writing,
         complete: Callable[[BatchRecord], BatchRecord] = lambda record: record,
     ) -> None:
         self.time = time

@@ -67,12 +67,9 @@ class SourceReads:
         reads: dict[str, SourceRead] = {}
         for name in self._nodes:
             since = positions[name]
-            planned = self._ask(name, partial(_planned, since=since, most=most), patient=self._ends)
-            reads[name] = (
-                SourceRead(since, since)
-                if planned is None
-                else SourceRead(since, planned.until, planned.unread, planned.partitions)
-            )
+            asked = self._ask(name, partial(_planned, since=since, most=most), patient=self._ends)
+            planned = asked or Planned(since)
+            reads[name] = SourceRead(since, planned.until, planned.unread, planned.partitions)
         return reads
 
     def splits(self, record: BatchRecord) -> Splits:
@@ -92,7 +89,6 @@ class SourceReads:
         }
 
     def close(self) -> None:
-        """Let go of what sources keep open."""
         for enumerator in self._enumerators.values():
             if isinstance(enumerator, OpenEnumerator):
                 enumerator.close()

@@ -125,11 +125,9 @@ class Segment:
         return low
 
     def rows_within(self, groups: GroupRange) -> pl.DataFrame:
-        """The rows of some key groups."""
         return self._rows[groups.slice_of(self._hashes)]
 
     def count(self, groups: GroupRange) -> int:
-        """The number of rows of some key groups."""
         within = groups.slice_of(self._hashes)
         return int(within.stop) - int(within.start)
 
@@ -243,14 +241,12 @@ class OpenSegments:
         self._open: OrderedDict[tuple[Storage, str], Segment] = OrderedDict()
 
     def get(self, storage: Storage, file: str) -> Segment | None:
-        """An open segment."""
         opened = self._open.get((storage, file))
         if opened is not None:
             self._open.move_to_end((storage, file))
         return opened
 
     def put(self, storage: Storage, file: str, segment: Segment) -> None:
-        """Keep a segment open."""
         self._open[storage, file] = segment
         while len(self._open) > self._most:
             self._open.popitem(last=False)

@@ -21,7 +21,7 @@ from headrace.observe.account import account_of
 from headrace.operators.placement import check_chained
 from headrace.operators.step import Step
 from headrace.reports import BatchReports, Report, ReportKey
-from headrace.runtime.broadcast_tables import broadcast_tables
+from headrace.runtime.broadcast_tables import BroadcastTables
 from headrace.runtime.planner import Planner, Writing
 from headrace.schemas import MOMENT
 from headrace.state.group_range import KEY_GROUPS
@@ -73,7 +73,7 @@ class InlineEngine:
             holdbacks={step.name: step.holdback for step in self._setting.steps},
         )
         self._opened = OpenSegments()
-        self._tables = broadcast_tables(self._storage, self._setting.steps)
+        self._tables = BroadcastTables(self._storage, self._setting.steps)
         time = TimeKeeper(topology, lambda: self._setting.clock)
         definitions = {step.name: repr(step) for step in self._setting.steps if step.name in topology.steps}
         writing = Writing(slots=self.next_slots(), definitions=definitions)

@@ -66,7 +66,6 @@ class Task:
     splits: Splits = field(default_factory=dict)
 
     def time_bounds(self, step: str) -> TimeBounds:
-        """The time bounds of a step in this batch."""
         return replace(self.record.time_bounds[step], batch=self.record.batch)
 
     def slots_of(self, hashes: Hashes) -> tuple[pl.Series, pl.Series]:
@@ -76,12 +75,10 @@ class Task:
         return pl.Series(np.searchsorted(ends, groups, side="right"), dtype=pl.Int32), pl.Series(groups)
 
     def groups(self, slot: int) -> GroupRange:
-        """The key groups of a slot."""
         return GroupRange.of_slot(slot, slots=self.record.slots, key_groups=self.state.key_groups)
 
     @property
     def all_groups(self) -> GroupRange:
-        """All key groups."""
         return GroupRange(0, self.state.key_groups, self.state.key_groups)
 
     def slot(self, step: str, slot: int) -> SlotSummary:
@@ -89,7 +86,6 @@ class Task:
         return self.state.slots.get(step, {}).get(slot, SlotSummary())
 
     def segment_files(self, step: str, slot: int) -> SegmentFiles:
-        """The segments of a step's state."""
         state, batch = self.state, self.record.batch
         folder = f"{STATE}/{step}"
         return SegmentFiles(
@@ -172,13 +168,11 @@ class ReportsByKey(AccumulatorParam[dict[ReportKey, Report]]):
     """Merges reports by replacing them, where a sum would count a retried task twice."""
 
     def zero(self, value: dict[ReportKey, Report]) -> dict[ReportKey, Report]:
-        """No report yet."""
         return {}
 
     def addInPlace(  # noqa: N802
         self, value1: dict[ReportKey, Report], value2: dict[ReportKey, Report]
     ) -> dict[ReportKey, Report]:
-        """The later report of a key stands."""
         value1.update(value2)
         return value1
 

@@ -25,15 +25,12 @@ TAKEN = ("window", "pane", "revision", "change", "session_id")
 class WindowStep(Step):
     """A window step; call ``.agg()`` and ``.late()`` before use."""
 
+    keeps_key = True
     result_columns: ClassVar[tuple[str, ...]] = TAKEN[:-1]
 
     aggregates: tuple[Aggregate, ...] = ()
     emission: Emission = ON_CLOSE
     accumulation: AccumulationMode = ACCUMULATING
-
-    @property
-    def keeps_key(self) -> bool:
-        return True
 
     def agg(self, *unnamed: object, **aggregates: object) -> Self:
         """Name the results and give each an aggregate: SQL text as in ``spent="sum(amount)"``, or an ``hr`` value."""
