@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from headrace.checkpoint.storage import Storage
 from headrace.errors import HeadraceError
+from headrace.json_codec import to_text
 
 FORMAT = 1
 FOLDER = "log"
@@ -32,25 +33,14 @@ class Entry:
     token: str
     previous: str | None
     """The token of the entry before it; None in the first one."""
-    body: Any
-    """What the entry says, as JSON values."""
-    is_base: bool = False
+    is_base: bool
     """Whether nothing before it is needed to know the flow's state: an outcome with a full manifest."""
+    body: Any
+    """What the entry says, in JSON values or, before it is written, in what they are made of."""
 
     def to_bytes(self) -> bytes:
         """The entry as JSON, with a checksum behind it."""
-        text = json.dumps(
-            {
-                "format": FORMAT,
-                "number": self.number,
-                "kind": self.kind,
-                "token": self.token,
-                "previous": self.previous,
-                "is_base": self.is_base,
-                "body": self.body,
-            },
-            separators=(",", ":"),
-        ).encode()
+        text = to_text(self, format=FORMAT).encode()
         return text + _checksum(text)
 
     @classmethod
@@ -95,7 +85,7 @@ class Log:
 
     def append(self, kind: Kind, body: Any, *, is_base: bool = False) -> Entry:
         """Write the next entry; [LEASE_LOST] when another driver has taken over."""
-        entry = Entry(self._number + 1, kind, uuid.uuid4().hex, self._token, body, is_base)
+        entry = Entry(self._number + 1, kind, uuid.uuid4().hex, self._token, is_base, body)
         if not self._storage.claim(self._name(entry.number), entry.to_bytes()):
             raise self._lost(entry.number)
         # The number may be one that trimming has freed long after others went on.

@@ -12,7 +12,7 @@ from headrace.checkpoint.storage import Storage
 from headrace.errors import HeadraceError
 from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.tracker import SavedWatermark
-from headrace.json_codec import decode, encode
+from headrace.json_codec import decode
 from headrace.reports import SlotSummary
 
 KEPT_BATCHES = 10
@@ -163,12 +163,12 @@ class BatchLog:
 
     def write_record(self, record: BatchRecord) -> None:
         """Log what a batch will do, before its first task."""
-        self._log.append("record", encode(record))
+        self._log.append("record", record)
         self.record = record
 
     def write_outcome(self, outcome: BatchOutcome) -> None:
         """Log what a batch has done, after its last sink: it is done. The oldest batches leave the log."""
-        self._outcomes.append(self._log.append("outcome", encode(outcome), is_base=True).number)
+        self._outcomes.append(self._log.append("outcome", outcome, is_base=True).number)
         self.outcome, self.record = outcome, None
         if len(self._outcomes) == KEPT_BATCHES:
             self._log.trim(self._outcomes[0])

@@ -21,8 +21,8 @@ class SharedRows:
     """A frame that is kept: the rows of a source or step, or what several steps get of them, packed in one pass."""
 
     frame: DataFrame
-    packed: tuple[tuple[DataFrame, int], ...] = ()
-    """The frames of steps packed alone, each with its step's number in the frame that takes their place."""
+    packed: tuple[tuple[DataFrame, DataFrame], ...] = ()
+    """The frames of steps packed alone, each with the step's part of the frame, which takes its place."""
 
 
 def shared_rows(graph: Graph, flow: FlowNode) -> list[SharedRows]:
@@ -52,7 +52,7 @@ def _packed_together(graph: Graph, origin: Origin, parts: list[PackedOrigin]) ->
     inputs = [replace(each, step=number) for number, part in enumerate(parts) for each in part.inputs]
     steps = "+".join(dict.fromkeys(each.operator.name for each in inputs))
     frame = pack_origin(origin, inputs, graph, name=f"headrace.step.{steps}")
-    return SharedRows(frame, tuple((part.frame, number) for number, part in enumerate(parts)))
+    return SharedRows(frame, tuple((part.frame, frame.where(f"step = {number}")) for number, part in enumerate(parts)))
 
 
 def _read_as_rows(graph: Graph, flow: FlowNode) -> Iterator[int]:

@@ -86,13 +86,8 @@ class Task:
         return self.state.slots.get(step, {}).get(slot, SlotSummary())
 
     def segment_files(self, step: str, slot: int) -> SegmentFiles:
-        state, batch = self.state, self.record.batch
-        folder = f"{STATE}/{step}"
-        return SegmentFiles(
-            state.storage,
-            state.opened,
-            lambda: str(FileName.new(folder, epoch=state.epoch, batch=batch, slot=slot)),
-        )
+        state, folder, batch = self.state, f"{STATE}/{step}", self.record.batch
+        return SegmentFiles(state.storage, state.opened, lambda: str(FileName(folder, state.epoch, batch, slot)))
 
     def close_others(self, step: str, slot: int, now: SlotSummary) -> None:
         """Close the segments of the flow that no slot has any more."""
