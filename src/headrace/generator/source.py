@@ -148,7 +148,6 @@ def _stored_start(file: Path, given: datetime | None, speed: float) -> datetime:
     """The given start, or the one that the first run of this checkpoint chose."""
     if given is not None:
         return EPOCH + timedelta(microseconds=instant(given, argument="start"))
-    now = datetime.now(UTC).replace(microsecond=0)
-    chosen = (now - CATCHES_UP_AFTER * max(speed - 1, 0)).replace(microsecond=0)
+    chosen = (datetime.now(UTC) - CATCHES_UP_AFTER * max(speed - 1, 0)).replace(microsecond=0)
     stored = made_once(file, json.dumps({"start": chosen.isoformat()}))
     return datetime.fromisoformat(json.loads(stored)["start"])

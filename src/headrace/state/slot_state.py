@@ -77,20 +77,18 @@ class SlotState:
     def find(self, hashes: Hashes, ranges: OrderRanges | None = None) -> pl.DataFrame:
         """The rows of the keys with these hashes, or those of them in the ranges."""
         wanted = distinct(hashes)
-        parts = []
-        for each in self.segments:
-            live = wanted[each.groups.slice_of(wanted)]
-            if len(live):
-                parts.append(self._files.open(each).rows(live, ranges))
-        found = self._rows.newest(parts)
-        return found.filter(self._counts(found)).select(self._rows.columns.keys())
+        within = [(each, wanted[each.groups.slice_of(wanted)]) for each in self.segments]
+        return self._there([self._files.open(each).rows(live, ranges) for each, live in within if len(live)])
 
     def all(self, groups: GroupRange | None = None) -> pl.DataFrame:
         """Every row, or those of some key groups."""
         ranges = [(each, each.groups if groups is None else each.groups.shared(groups)) for each in self.segments]
-        found = self._rows.newest(
+        return self._there(
             [self._files.open(each).rows_within(shared) for each, shared in ranges if shared is not None]
         )
+
+    def _there(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        found = self._rows.newest(parts)
         return found.filter(self._counts(found)).select(self._rows.columns.keys())
 
     def due(self, column: str, after: int, until: int) -> Hashes:
