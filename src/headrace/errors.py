@@ -11,6 +11,7 @@ from typing import get_args
 from headrace.stability import stable
 
 _NOT_USER_CODE = (str(Path(__file__).resolve().parent), str(Path(sysconfig.get_path("stdlib")).resolve()))
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:.*\n)*?\S[^\n]*(?=\n\s*\n|\Z)")
 _REPORTED = re.compile(r"headrace\.[\w.]+: \[([A-Z_]+)\] ([^\n]+)")
 
@@ -82,6 +83,15 @@ def check_choice(choices: object, *, step: str | None = None, **option: object) 
             known = f"{', '.join(others)} or {last}"
             where = "" if step is None else f"step {step!r}: "
             raise DefinitionError(f"{name.upper()}_UNKNOWN", f"{where}{name}={given!r} is not known. Use {known}.")
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuse a name that cannot be part of file and state names."""
+    if _NAME.fullmatch(name) is None:
+        raise DefinitionError(
+            "NAME_INVALID",
+            f"{what} name {name!r} is used in file and state names. Use letters, digits and _, a letter first.",
+        )
 
 
 def user_line() -> str | None:

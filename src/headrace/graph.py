@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType
 
 from headrace.checkpoint.storage import Storage
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, check_name
 from headrace.nodes import NodeId, StepDefinition
 from headrace.plans import Plan
 from headrace.reports import ReportAccumulator
@@ -23,11 +21,6 @@ from headrace.schemas import from_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-TIME_TAG = "headrace.time"
-"""Column metadata that survives the user's own select: this column is the event time of the named node."""
-
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +113,7 @@ class SideOutput:
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> SideOutput:
         """The same output, shaped by a function of one DataFrame before it is written."""
         earlier = self.function
-        return SideOutput(
-            self.step, self.name, self.main, function if earlier is None else lambda frame: function(earlier(frame))
-        )
+        return replace(self, function=function if earlier is None else lambda frame: function(earlier(frame)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +162,7 @@ class Graph:
     main_outputs: dict[str, DataFrame] = field(default_factory=dict)
     """The main output of each step with state, by its name."""
     _origins: dict[int, tuple[DataFrame, Origin]] = field(default_factory=dict)
-    _functions: dict[int, tuple[DataFrame, Origin]] = field(default_factory=dict)
+    functions: dict[int, tuple[DataFrame, Origin]] = field(default_factory=dict)
     """The frame that each Python function of ours in a plan gives, by its id there."""
 
     def register_frame(self, frame: DataFrame, origin: Origin) -> DataFrame:
@@ -179,20 +170,16 @@ class Graph:
         self._origins[id(frame)] = (frame, origin)
         function = Plan.of(frame).function
         if function is not None:
-            self._functions[function] = frame, origin
+            self.functions[function] = frame, origin
         return frame
 
     def nodes_of_function(self, function: int | None) -> frozenset[NodeId] | None:
         """The sources and steps behind the rows of a function in a plan; None for one of the user's own."""
-        return self._functions[function][1].nodes if function in self._functions else None
-
-    def frame_of_function(self, function: int) -> tuple[DataFrame, Origin]:
-        """The frame of a source or step that a function of ours gives."""
-        return self._functions[function]
+        return self.functions[function][1].nodes if function in self.functions else None
 
     def is_node(self, plan: Plan) -> bool:
         """Whether a node of a plan gives the rows of a source or step."""
-        return self.nodes_of_function(plan.function) is not None
+        return plan.function in self.functions
 
     def origin_of(self, frame: DataFrame) -> Origin:
         """Where the rows of a frame come from: a node, if it is that node's very output; otherwise the frame itself."""
@@ -248,14 +235,6 @@ class Graph:
             tuple(name for name in self.steps if NodeId("step", name) in found),
         )
 
-    def sources_read(self, frame: DataFrame) -> set[tuple[str, int]]:
-        """The sources that a frame's plan reads, each with what tells its frame with event time from that without."""
-        functions = (self._functions.get(node.function or 0) for node in Plan.of(frame).nodes)
-        origins = [origin for _, origin in filter(None, functions)]
-        origins += [part.origin for step in self.nodes_in(frame)[1] for part in self.steps[step].packed]
-        own = (origin for origin in origins if origin.label and len(origin.nodes) == 1)
-        return {(node.name, id(origin)) for origin in own for node in origin.nodes if node.kind == "source"}
-
     def nodes_behind(self, frame: DataFrame) -> frozenset[NodeId]:
         found: set[NodeId] = set()
         plans = [Plan.of(frame)]
@@ -284,42 +263,10 @@ class Graph:
             return self.time_node(self.steps[node.name].inputs[0])
         return node
 
-    def time_field(self, frame: DataFrame, *, step: str) -> StructField:
-        for column in frame.schema.fields:
-            if TIME_TAG in (column.metadata or {}):
-                return column
-        raise DefinitionError(
-            "EVENT_TIME_MISSING",
-            f"step {step!r} needs event time, but none of the columns {', '.join(frame.columns)} carries it. "
-            "Apply hr.event_time(...) to the source, and keep its column (or a window) unchanged in every select.",
-        )
-
 
 def rows_as_they_are(batches: Iterator[pa.RecordBatch], _task: object) -> Iterator[pl.DataFrame]:
     """How a task reads a frame that Spark computes."""
     return (from_arrow(batch) for batch in batches)
-
-
-def tagged(fields: Iterable[StructField], column: str, node: NodeId) -> StructType:
-    """A schema of these fields, in which one column carries the event time of a node."""
-    tags = {column: {TIME_TAG: str(node)}}
-    return StructType(
-        [StructField(field.name, field.dataType, field.nullable, tags.get(field.name)) for field in fields]
-    )
-
-
-def tagged_node(column: StructField) -> NodeId:
-    """The node whose event time a column carries."""
-    return NodeId.parse(column.metadata[TIME_TAG])
-
-
-def check_name(what: str, name: str) -> None:
-    """Refuse a name that cannot be part of file and state names."""
-    if _NAME.fullmatch(name) is None:
-        raise DefinitionError(
-            "NAME_INVALID",
-            f"{what} name {name!r} is used in file and state names. Use letters, digits and _, a letter first.",
-        )
 
 
 _ACTIVE: ContextVar[Graph | None] = ContextVar("headrace_graph", default=None)

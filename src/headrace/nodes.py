@@ -59,6 +59,8 @@ class StepDefinition(ABC):
     """Whether rows only pass through: no state, and no watermark of its own."""
     repeatable: ClassVar[bool] = True
     """Whether a task that runs again gives the same rows."""
+    keeps_key: ClassVar[bool] = False
+    """Whether a result has the key columns of the rows that it is made of, with their values."""
     changelogs: ClassVar[tuple[int, ...]] = ()
     """The numbers of the inputs that may be changelogs; in all others every row counts for itself."""
 
@@ -102,11 +104,6 @@ class StepDefinition(ABC):
     @property
     def combines(self) -> bool:
         """Whether rows of a key are combined before the shuffle."""
-        return False
-
-    @property
-    def keeps_key(self) -> bool:
-        """Whether a result has the key columns of the rows that it is made of, with their values."""
         return False
 
     @property

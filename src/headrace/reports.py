@@ -92,12 +92,10 @@ class SlotSummary:
         return sum(each.rows for each in self.segments)
 
     def lies_within(self, groups: GroupRange) -> bool:
-        """Whether all of it belongs to these key groups."""
         return all(each.groups.shared(groups) == each.groups for each in self.segments)
 
     @property
     def files(self) -> set[str]:
-        """The files that it is stored in."""
         return {each.file for each in (*self.segments, *self.shared)}
 
     @property

@@ -57,7 +57,7 @@ class Flow:
         setting = Setting((steps,), BY_HAND, schemas)
         engine, gave = inline.InlineEngine(setting), dict[int, Rows]()
         try:
-            for number in range(engine.planner.done + 1, len(given) if batches is None else batches):
+            for number in range(engine.planner.last.batch + 1, len(given) if batches is None else batches):
                 part, passed = given[number]
                 setting.watermarks.update(dict.fromkeys(schemas, passed))
                 engine.run(part)

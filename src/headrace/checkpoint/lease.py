@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -89,7 +88,7 @@ class Lease:
 
     def check(self) -> None:
         """Fail when another driver has taken over."""
-        newest = max(_epochs(self.storage), default=0)
+        newest = max(self.storage.numbers(FOLDER), default=0)
         if newest > self.epoch:
             raise HeadraceError(
                 "LEASE_LOST",
@@ -135,7 +134,7 @@ class Renewal:
 def take_lease(storage: Storage) -> Lease:
     """Become the one driver of a checkpoint; refused while another one lives."""
     while True:
-        newest = max(_epochs(storage), default=0)
+        newest = max(storage.numbers(FOLDER), default=0)
         if newest:
             _wait_until_free(Lease(storage, newest))
         lease = Lease(storage, newest + 1)
@@ -143,7 +142,7 @@ def take_lease(storage: Storage) -> Lease:
         if storage.claim(lease.file, LeaseHolder.this_process().to_bytes()):
             # The number may be one that was freed long after others went on.
             lease.check()
-            for old in sorted(_epochs(storage))[:-KEPT_LEASES]:
+            for old in sorted(storage.numbers(FOLDER))[:-KEPT_LEASES]:
                 storage.delete(Lease(storage, old).file)
             return lease
 
@@ -166,8 +165,3 @@ def _wait_until_free(lease: Lease) -> None:
             )
         time.sleep(WATCH_SECONDS)
         holder = lease.holder
-
-
-def _epochs(storage: Storage) -> Iterator[int]:
-    names = (name.removeprefix(f"{FOLDER}/") for name in storage.list(FOLDER))
-    return (int(name.removesuffix(".json")) for name in names if name.endswith(".json"))

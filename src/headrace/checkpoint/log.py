@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from headrace.checkpoint.storage import Storage
 from headrace.errors import HeadraceError
+from headrace.json_codec import to_text
 
 FORMAT = 1
 FOLDER = "log"
@@ -32,25 +33,14 @@ class Entry:
     token: str
     previous: str | None
     """The token of the entry before it; None in the first one."""
-    body: Any
-    """What the entry says, as JSON values."""
-    is_base: bool = False
+    is_base: bool
     """Whether nothing before it is needed to know the flow's state: an outcome with a full manifest."""
+    body: Any
+    """What the entry says, in JSON values or, before it is written, in what they are made of."""
 
     def to_bytes(self) -> bytes:
         """The entry as JSON, with a checksum behind it."""
-        text = json.dumps(
-            {
-                "format": FORMAT,
-                "number": self.number,
-                "kind": self.kind,
-                "token": self.token,
-                "previous": self.previous,
-                "is_base": self.is_base,
-                "body": self.body,
-            },
-            separators=(",", ":"),
-        ).encode()
+        text = to_text(self, format=FORMAT).encode()
         return text + _checksum(text)
 
     @classmethod
@@ -72,9 +62,8 @@ class Entry:
 class Log:
     """The log of a flow, as one driver reads and continues it."""
 
-    def __init__(self, storage: Storage, folder: str = FOLDER) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._folder = folder
         self._number = 0
         self._token: str | None = None
 
@@ -90,17 +79,17 @@ class Log:
 
     def retained(self) -> Iterator[Entry]:
         """All entries that are still there, the oldest first, for people to read."""
-        for number in sorted(self._numbers()):
+        for number in sorted(self._storage.numbers(FOLDER)):
             with suppress(FileNotFoundError):  # trimmed meanwhile
                 yield self._entry(number)
 
     def append(self, kind: Kind, body: Any, *, is_base: bool = False) -> Entry:
         """Write the next entry; [LEASE_LOST] when another driver has taken over."""
-        entry = Entry(self._number + 1, kind, uuid.uuid4().hex, self._token, body, is_base)
+        entry = Entry(self._number + 1, kind, uuid.uuid4().hex, self._token, is_base, body)
         if not self._storage.claim(self._name(entry.number), entry.to_bytes()):
             raise self._lost(entry.number)
         # The number may be one that trimming has freed long after others went on.
-        newer = [number for number in self._numbers() if number > entry.number]
+        newer = [number for number in self._storage.numbers(FOLDER) if number > entry.number]
         if newer:
             raise self._lost(max(newer))
         self._number, self._token = entry.number, entry.token
@@ -108,17 +97,17 @@ class Log:
 
     def trim(self, base: int) -> None:
         """Remove all entries before a base, the oldest first: what is left has no gap wherever this stops."""
-        for number in sorted(number for number in self._numbers() if number < base):
+        for number in sorted(number for number in self._storage.numbers(FOLDER) if number < base):
             self._storage.delete(self._name(number))
 
     def _read(self) -> list[Entry]:
         while True:
-            numbers = sorted(self._numbers(), reverse=True)
+            numbers = sorted(self._storage.numbers(FOLDER), reverse=True)
             try:
                 return self._chain(numbers)
             except FileNotFoundError as problem:
                 # Another driver may have trimmed what was listed; then there are newer entries.
-                if not numbers or max(self._numbers(), default=0) == numbers[0]:
+                if not numbers or max(self._storage.numbers(FOLDER), default=0) == numbers[0]:
                     raise _damaged(f"{problem} is missing") from problem
 
     def _chain(self, numbers: list[int]) -> list[Entry]:
@@ -139,17 +128,13 @@ class Log:
         name = self._name(number)
         return Entry.from_bytes(self._storage.open(name).to_pybytes(), name=name)
 
-    def _numbers(self) -> Iterator[int]:
-        names = (name.rpartition("/")[2] for name in self._storage.list(self._folder))
-        return (int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
-
     def _name(self, number: int) -> str:
-        return f"{self._folder}/{number:012d}.json"
+        return f"{FOLDER}/{number:012d}.json"
 
     def _lost(self, number: int) -> HeadraceError:
         return HeadraceError(
             "LEASE_LOST",
-            f"another driver has written entry {number} of the log {self._folder!r}, so it has taken over this flow. "
+            f"another driver has written entry {number} of the log {FOLDER!r}, so it has taken over this flow. "
             "This driver writes nothing more.",
         )
 

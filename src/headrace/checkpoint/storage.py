@@ -61,6 +61,11 @@ class Storage(ABC):
     def delete(self, name: str) -> None:
         """Remove a file, if it is there."""
 
+    def numbers(self, folder: str, suffix: str = ".json") -> Iterator[int]:
+        """The numbers by which the files of a folder are named, in no order."""
+        names = (name.rpartition("/")[2] for name in self.list(folder))
+        return (int(name.removesuffix(suffix)) for name in names if name.endswith(suffix))
+
     def clear(self, folder: str) -> None:
         """Remove all files below a folder."""
         for name in self.list(folder):

@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.checkpoint.storage import Storage
 
@@ -19,7 +19,7 @@ LISTED_BATCHES = 100
 class FileName:
     """The name of a segment, which tells who wrote it: ``folder/epoch-batch-slot-random.arrow``.
 
-    >>> FileName.parse(str(FileName("state/hourly", 7, 41, 0, "9f2c"))).batch
+    >>> FileName.parse(str(FileName("state/hourly", epoch=7, batch=41, slot=0))).batch
     41
     """
 
@@ -27,16 +27,11 @@ class FileName:
     epoch: int
     batch: int
     slot: int
-    random: str
-
-    @classmethod
-    def new(cls, folder: str, *, epoch: int, batch: int, slot: int) -> FileName:
-        """A name that nobody has used or will use."""
-        return cls(folder, epoch, batch, slot, uuid.uuid4().hex)
+    random: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """So that nobody else has used the name or will."""
 
     @classmethod
     def parse(cls, name: str) -> FileName:
-        """The parts of a name."""
         folder, _, file = name.rpartition("/")
         epoch, batch, slot, random = file.removesuffix(".arrow").split("-")
         return cls(folder, int(epoch), int(batch), int(slot), random)

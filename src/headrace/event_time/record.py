@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,21 +12,15 @@ from headrace.checkpoint.storage import Storage
 from headrace.errors import HeadraceError
 from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.tracker import SavedWatermark
-from headrace.json_codec import decode, encode, from_text, to_text
+from headrace.json_codec import decode
 from headrace.reports import SlotSummary
 
-FORMAT = 1
 KEPT_BATCHES = 10
 """So many batches stay in the log for people to read; a start needs only the last one."""
 
 
 Position = Any
 """Where a source is read, as JSON values; each kind of source has its own."""
-
-
-def new_token() -> str:
-    """What tells a batch from one of the same number in a copy of the checkpoint."""
-    return uuid.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +58,7 @@ class SourceRead:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """What was decided for a batch before it ran; a re-run reads it back and gives the same rows.
-
-    >>> record = BatchRecord(3, 0, {"payments": 5}, {"hourly": TimeBounds(5, 5)}, {"hourly": (1, 2)}, drain=False)
-    >>> BatchRecord.from_json(record.to_json()) == record
-    True
-    """
+    """What was decided for a batch before it ran; a re-run reads it back and gives the same rows."""
 
     batch: int
     clock: int
@@ -95,13 +83,6 @@ class BatchRecord:
     """What the batch reads of each source."""
     tasks: int = 1
     """How many tasks read a source."""
-
-    def to_json(self) -> str:
-        return to_text(self, format=FORMAT)
-
-    @classmethod
-    def from_json(cls, text: str) -> BatchRecord:
-        return from_text(cls, text, format=FORMAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +163,12 @@ class BatchLog:
 
     def write_record(self, record: BatchRecord) -> None:
         """Log what a batch will do, before its first task."""
-        self._log.append("record", encode(record))
+        self._log.append("record", record)
         self.record = record
 
     def write_outcome(self, outcome: BatchOutcome) -> None:
         """Log what a batch has done, after its last sink: it is done. The oldest batches leave the log."""
-        self._outcomes.append(self._log.append("outcome", encode(outcome), is_base=True).number)
+        self._outcomes.append(self._log.append("outcome", outcome, is_base=True).number)
         self.outcome, self.record = outcome, None
         if len(self._outcomes) == KEPT_BATCHES:
             self._log.trim(self._outcomes[0])

@@ -1,14 +1,21 @@
-"""Time strategies: where a row's time comes from, which times are valid, and how far the watermark trails behind."""
+"""Time strategies: where a row's time comes from, which times are valid, and how far the watermark trails behind.
+
+A column that carries event time is marked in the schema, so that the mark survives the user's own select.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
+from pyspark.sql.types import StructField, StructType
+
 from headrace.durations import Duration, microseconds, not_too_long, positive_microseconds, spoken
 from headrace.errors import DefinitionError, check_choice
 from headrace.graph import active_graph
+from headrace.nodes import NodeId
 from headrace.stability import stable
 
 if TYPE_CHECKING:
@@ -18,6 +25,26 @@ WhenAllIdle = Literal["hold", "advance"]
 BEGINNING = -(2**63)
 END = 2**63 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME_TAG = "headrace.time"
+"""Column metadata: the node whose event time the column carries."""
+
+
+def tagged(fields: Iterable[StructField], column: str, node: NodeId) -> StructType:
+    """A schema of these fields, in which one column carries the event time of a node."""
+    tags = {column: {_TIME_TAG: str(node)}}
+    return StructType(
+        [StructField(field.name, field.dataType, field.nullable, tags.get(field.name)) for field in fields]
+    )
+
+
+def time_fields(schema: StructType) -> list[StructField]:
+    """The columns that carry event time."""
+    return [field for field in schema.fields if _TIME_TAG in (field.metadata or {})]
+
+
+def tagged_node(column: StructField) -> NodeId:
+    """The node whose event time a column carries."""
+    return NodeId.parse(column.metadata[_TIME_TAG])
 
 
 def instant(moment: datetime | str, *, argument: str) -> int:

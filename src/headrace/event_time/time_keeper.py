@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.event_time.record import BatchOutcome, BatchRecord, SourceRead, TimeBounds
@@ -71,7 +71,7 @@ class TimeKeeper:
             # A slot that was never called is not among them, so their number says nothing.
             stays = all(slot < slots and each.lies_within(ranges[slot]) for slot, each in held.items())
             if not stays:
-                self.slots[step] = rescaled(held, slots, key_groups)
+                self.slots[step] = rescaled(held, ranges)
 
     def pass_time(self) -> None:
         """Let the idle clocks run up to now, the moment at which the next batch is planned."""
@@ -176,13 +176,12 @@ class TimeKeeper:
         }
 
 
-def rescaled(held: Mapping[int, SlotSummary], slots: int, key_groups: int) -> dict[int, SlotSummary]:
+def rescaled(held: Mapping[int, SlotSummary], ranges: Iterable[GroupRange]) -> dict[int, SlotSummary]:
     """The same state in another number of slots; each may be due when any was."""
     segments = [segment for each in held.values() for segment in each.segments]
     due = min((each.due for each in held.values() if each.due is not None), default=None)
     due_clock = min((each.due_clock for each in held.values() if each.due_clock is not None), default=None)
     waiting = sum(each.waiting for each in held.values())
-    ranges = [GroupRange.of_slot(slot, slots=slots, key_groups=key_groups) for slot in range(slots)]
     return {
         slot: SlotSummary(
             tuple(part for segment in segments for part in segment.within(groups)),

@@ -19,11 +19,11 @@ from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.lines import as_lines
 from headrace.connectors.base.source import Gate, add_source, declared_columns
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, check_name
 from headrace.event_time.strategy import EPOCH, instant
 from headrace.event_time.tracker import WHOLE
 from headrace.generator.payments import Integers
-from headrace.graph import active_graph, check_name
+from headrace.graph import active_graph
 from headrace.schemas import parse_ddl
 from headrace.stability import experimental
 from headrace.storage import made_once
@@ -148,7 +148,6 @@ def _stored_start(file: Path, given: datetime | None, speed: float) -> datetime:
     """The given start, or the one that the first run of this checkpoint chose."""
     if given is not None:
         return EPOCH + timedelta(microseconds=instant(given, argument="start"))
-    now = datetime.now(UTC).replace(microsecond=0)
-    chosen = (now - CATCHES_UP_AFTER * max(speed - 1, 0)).replace(microsecond=0)
+    chosen = (datetime.now(UTC) - CATCHES_UP_AFTER * max(speed - 1, 0)).replace(microsecond=0)
     stored = made_once(file, json.dumps({"start": chosen.isoformat()}))
     return datetime.fromisoformat(json.loads(stored)["start"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import TypeVar
 
@@ -95,6 +95,16 @@ class Account:
                 "this is a defect in Headrace or in a sink, please report it with these numbers.",
             )
 
+    def __add__(self, other: Account) -> Account:
+        """The account of both.
+
+        >>> (Account({"payments": SourceCounts(2, 2)}) + Account({"payments": SourceCounts(3, 2, 1)})).sources
+        {'payments': SourceCounts(read=5, handed_on=4, dead=1)}
+        """
+        return Account(
+            _added(self.sources, other.sources), _added(self.steps, other.steps), _added(self.sinks, other.sinks)
+        )
+
     @property
     def read(self) -> int:
         return sum(counts.read for counts in self.sources.values())
@@ -116,26 +126,8 @@ class Account:
         return sum(self.sinks[name].out for name in (output, f"{output}#1") if name in self.sinks)
 
 
-def total(accounts: Iterable[Account]) -> Account:
-    """The account of several batches together.
-
-    >>> total([Account({"payments": SourceCounts(2, 2)}), Account({"payments": SourceCounts(3, 2, 1)})]).sources
-    {'payments': SourceCounts(read=5, handed_on=4, dead=1)}
-    """
-    given = list(accounts)
-    return Account(
-        _added(each.sources for each in given),
-        _added(each.steps for each in given),
-        _added(each.sinks for each in given),
-    )
-
-
-def _added(accounts: Iterable[Mapping[str, C]]) -> dict[str, C]:
-    grouped: defaultdict[str, list[C]] = defaultdict(list)
-    for account in accounts:
-        for name, counts in account.items():
-            grouped[name].append(counts)
-    return {name: _summed(counts) for name, counts in grouped.items()}
+def _added(one: Mapping[str, C], other: Mapping[str, C]) -> dict[str, C]:
+    return {name: _summed([each[name] for each in (one, other) if name in each]) for name in {**one, **other}}
 
 
 def _summed(counted: Sequence[C]) -> C:

@@ -112,6 +112,7 @@ class Deduplicate(Step):
     """Deduplication by key within a time; call ``.late()`` before use."""
 
     kind = "deduplicate"
+    keeps_key = True
     late_rows = LateRows(
         FINAL,
         consequence="of which it no longer knows whether they are repeats",
@@ -119,10 +120,6 @@ class Deduplicate(Step):
     )
 
     within: int
-
-    @property
-    def keeps_key(self) -> bool:
-        return True
 
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         lateness = self._chosen_lateness()

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import polars as pl
-import pyarrow as pa
 
 from headrace.errors import DefinitionError
-from headrace.graph import (
-    TIME_TAG,
-    Graph,
-    Origin,
-    PackedOrigin,
-    SideOutput,
-    StepNode,
-    active_graph,
-    tagged,
-    tagged_node,
-)
+from headrace.event_time.strategy import tagged, tagged_node, time_fields
+from headrace.graph import Graph, Origin, PackedOrigin, SideOutput, StepNode, active_graph
 from headrace.nodes import NodeId, StepDefinition
 from headrace.operators.changelog_guard import check_events, check_not_a_changelog
 from headrace.operators.origins import whole_of
@@ -30,9 +20,9 @@ from headrace.operators.unsupported_operations import UnsupportedOperations
 from headrace.schemas import polars_schema, spark_schema
 from headrace.wheel.operator import AnyOperator
 from headrace.wheel.pack import Input
-from headrace.wheel.spark import by_slot, gathered, mapped, packed, rows_in_order, turned
-from headrace.wheel.stateless import Stateless, pass_rows
-from headrace.wheel.task import Task, current_task
+from headrace.wheel.spark import by_slot, gathered, mapped, packed, passed, rows_in_order, turned
+from headrace.wheel.stateless import Stateless
+from headrace.wheel.task import current_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,8 +50,14 @@ class StepOutputs:
 
 def _time_of(frame: DataFrame, graph: Graph, *, step: str, changelog: bool) -> StructField:
     """The event time of a frame that a step reads; an error if the step cannot read it."""
-    time = graph.time_field(frame, step=step)
-    node = tagged_node(time)
+    times = time_fields(frame.schema)
+    if not times:
+        raise DefinitionError(
+            "EVENT_TIME_MISSING",
+            f"step {step!r} needs event time, but none of the columns {', '.join(frame.columns)} carries it. "
+            "Apply hr.event_time(...) to the source, and keep its column (or a window) unchanged in every select.",
+        )
+    node = tagged_node(times[0])
     giver = graph.time_node(node)
     if giver.kind == "step":
         check_input(step, graph.steps[giver.name].step, frame.columns, changelog=changelog)
@@ -74,7 +70,7 @@ def _time_of(frame: DataFrame, graph: Graph, *, step: str, changelog: bool) -> S
         )
     if not changelog:
         check_events(frame, graph, giver, step=step)
-    return time
+    return times[0]
 
 
 def place(step: Step, *frames: DataFrame) -> StepOutputs:
@@ -190,17 +186,14 @@ def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
             "hr.read_kafka or another of hr.read_..., or hr.generate.",
         )
     UnsupportedOperations(f"step {step.name!r}", graph.is_node).check(frame)
-    times = [field for field in frame.schema.fields if TIME_TAG in (field.metadata or {})]
+    times = time_fields(frame.schema)
     operator: Stateless = step.bind(polars_schema(frame.schema), times[0].name if times else None)
     origin = graph.origin_of(frame)
     stream, read, label = origin.stream, origin.read, f"{origin.label}headrace.step.{step.name}"
     if operator.gathered_by:
         stream = gathered(stream, read, operator.gathered_by, partial(current_task, graph.reports), name=label)
         read, label = rows_in_order, f"headrace.step.{step.name}"
-
-    def passing(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
-        return pass_rows(read(batches, task), operator, task)
-
+    passing = partial(passed, read=read, operator=operator)
     node, before = NodeId("step", step.name), NodeId("step", steps[-1]) if steps else NodeId("source", sources[0])
     schema = spark_schema(operator.output_schema)
     if times:

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, check_name
 from headrace.event_time.lateness import Lateness
-from headrace.graph import check_name
 from headrace.nodes import StepDefinition
 from headrace.operators.placement import StepOutputs, place, place_stateless
 

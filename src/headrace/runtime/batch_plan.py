@@ -12,7 +12,7 @@ from headrace.event_time.record import BatchRecord
 from headrace.graph import FlowNode, Graph
 from headrace.plans import Plan, scala_map, scala_object
 from headrace.runtime.chains import chains
-from headrace.runtime.shared_rows import SharedRows, shared_rows
+from headrace.runtime.shared_rows import shared_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,10 +37,8 @@ class FlowPlan:
         self._first = next(_FLOWS) * SPLIT_TASKS
         shared = shared_rows(graph, node)
         # What is shared may be read by what is shared above it, so the plans are made from the top down.
-        packed = [
-            (Plan.of(old).java, self._chosen(Plan.of(old), rows, step)) for rows in shared for old, step in rows.packed
-        ]
-        packed += [(Plan.of(old).java, self._rows(Plan.of(old).java, new)) for old, new in chains(graph, node)]
+        replaced = [pair for rows in shared for pair in rows.packed] + chains(graph, node)
+        packed = [(Plan.of(old).java, self._rows(Plan.of(old).java, new)) for old, new in replaced]
         self._shared = [self._prepared(rows.frame, packed) for rows in shared]
         self._mains = {main.name: self._prepared(main.frame, packed) for main in node.mains}
         whole = [*self._shared, *self._mains.values()]
@@ -83,12 +81,6 @@ class FlowPlan:
         leaves = [leaf.java for leaf in shared.leaves if _numbers_tasks(leaf, SPLIT_LEAF)]
         numbered = scala_map(self._jvm, ((leaf, self._numbers(leaf, self._tasks)) for leaf in leaves))
         return Plan(shared.java.transformDown(numbered), given.kind)
-
-    def _chosen(self, packed: Plan, rows: SharedRows, step: int) -> Any:
-        """The blobs of one step among those that were packed together, in the place of those packed for it alone."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        return self._rows(packed.java, rows.frame.where(F.col("step") == step))
 
     def _frame(self, plan: Any) -> DataFrame:
         from pyspark.sql.classic.dataframe import DataFrame

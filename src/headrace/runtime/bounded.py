@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,13 @@ from pyspark.sql.types import DataType, StructType, TimestampType
 from headrace.checkpoint.storage import MemoryStorage
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.record import BatchRecord, TimeBounds
-from headrace.event_time.strategy import BEGINNING, END
-from headrace.graph import TIME_TAG, comes_from_source, tagged
+from headrace.event_time.strategy import BEGINNING, END, tagged, time_fields
+from headrace.graph import comes_from_source
 from headrace.nodes import NodeId
+from headrace.operators.placement import shuffled
 from headrace.operators.step import Step
 from headrace.reports import Report, ReportKey, StateReport, StepReport
-from headrace.runtime.broadcast_tables import broadcast_tables
+from headrace.runtime.broadcast_tables import BroadcastTables
 from headrace.schemas import from_arrow, polars_schema, spark_schema
 from headrace.stability import stable
 from headrace.state.group_range import KEY_GROUPS
@@ -28,8 +28,8 @@ from headrace.state.segment import OpenSegments
 from headrace.wheel.operator import AnyOperator
 from headrace.wheel.pack import Input
 from headrace.wheel.side_rows import DEAD_LETTERS, read_rows
-from headrace.wheel.spark import ThisTask, by_slot, gathered, mapped, packed, rows_in_order, turned
-from headrace.wheel.stateless import Stateless, pass_rows
+from headrace.wheel.spark import ThisTask, gathered, mapped, packed, passed, rows_in_order, turned
+from headrace.wheel.stateless import Stateless
 from headrace.wheel.task import SIDE, Task, TaskState
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def over(
     inputs = [part for table, at in zip(tables, times, strict=True) for part in (polars_schema(table.schema), at)]
     operator: AnyOperator | Stateless = step.bind(*inputs)
     slots = slots_for(tables[0].sparkSession, tables, KEY_GROUPS)
-    this_task = partial(_task, _record(step, slots), _storage_of(step), step.name)
+    storage = MemoryStorage()
+    record = _record(step, slots, BroadcastTables(storage, [step]).versions(0))
+    this_task = partial(_task, record, storage, step.name)
     reads = [partial(_timely, time=at, step=step.name) for at in times]
     if isinstance(operator, Stateless):
         return _passed(tables[0], reads[0], operator, times[0], this_task)
@@ -88,13 +90,13 @@ def over(
         packed(table, read, [Input(operator, second=number > 0)], this_task, name=f"headrace.step.{step.name}")
         for number, (table, read) in enumerate(zip(tables, reads, strict=True))
     ]
-    both = blobs[0] if len(blobs) == 1 else blobs[0].union(blobs[1])
+    by_slot = shuffled(blobs, slots)
     label = f"headrace.state.{step.name}"
     if output != MAIN:
         results = partial(_side_rows, operator=operator, output=output)
-        return mapped(by_slot(both, slots), results, spark_schema(operator.side_schemas[output]), this_task, name=label)
+        return mapped(by_slot, results, spark_schema(operator.side_schemas[output]), this_task, name=label)
     schema = tagged(spark_schema(operator.output_schema).fields, operator.output_time, NodeId("step", step.name))
-    return mapped(by_slot(both, slots), partial(turned, operator=operator), schema, this_task, name=label)
+    return mapped(by_slot, partial(turned, operator=operator), schema, this_task, name=label)
 
 
 def _side_rows(
@@ -112,14 +114,10 @@ def _passed(
     label = f"headrace.step.{operator.name}"
     if operator.gathered_by:
         table, read = gathered(table, read, operator.gathered_by, this_task, name=label), rows_in_order
-
-    def passing(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
-        return pass_rows(read(batches, task), operator, task)
-
     schema = spark_schema(operator.output_schema)
     if time is not None:
         schema = tagged(schema.fields, time, NodeId("step", operator.name))
-    return mapped(table, passing, schema, this_task, name=label)
+    return mapped(table, partial(passed, read=read, operator=operator), schema, this_task, name=label)
 
 
 def _time_of(table: DataFrame, given: str | None, step: Step) -> str | None:
@@ -129,7 +127,7 @@ def _time_of(table: DataFrame, given: str | None, step: Step) -> str | None:
             "COLUMN_UNKNOWN",
             f"step {step.name!r}: time={given!r} is no column. Existing columns: {', '.join(table.columns)}.",
         )
-    tags = [field.name for field in table.schema.fields if TIME_TAG in (field.metadata or {})]
+    tags = [field.name for field in time_fields(table.schema)]
     if given is None and not tags and not step.stateless:
         raise DefinitionError(
             "EVENT_TIME_MISSING",
@@ -158,26 +156,19 @@ def slots_for(spark: SparkSession, tables: Iterable[DataFrame], key_groups: int)
     return max(least, min(key_groups, -(-size // BYTES_OF_A_SLOT)))
 
 
-def _record(step: Step, slots: int) -> BatchRecord:
+def _record(step: Step, slots: int, tables: Mapping[str, int]) -> BatchRecord:
     """One batch for all, at the end of time: no row is late, and everything is due."""
     now = time.time_ns() // 1000
     bounds = TimeBounds(BEGINNING, END, BEGINNING, now)
-    return BatchRecord(0, now, {}, {step.name: bounds}, {step.name: ()}, drain=True, slots=slots)
+    return BatchRecord(0, now, {}, {step.name: bounds}, {step.name: ()}, drain=True, slots=slots, tables=tables)
 
 
-def _storage_of(step: Step) -> tuple[MemoryStorage, Mapping[str, int]]:
-    """What tasks find of a small table that the step reads."""
-    storage = MemoryStorage()
-    return storage, broadcast_tables(storage, [step]).versions(0)
-
-
-def _task(record: BatchRecord, tables: tuple[MemoryStorage, Mapping[str, int]], step: str) -> Task:
+def _task(record: BatchRecord, storage: MemoryStorage, step: str) -> Task:
     """In a task: what it knows. State lives as long as the task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
-    storage, versions = tables
 
     def told(_key: ReportKey, report: Report) -> None:
         failed = report.failed if isinstance(report, StepReport | StateReport) else 0
@@ -190,13 +181,8 @@ def _task(record: BatchRecord, tables: tuple[MemoryStorage, Mapping[str, int]], 
                 "correct the code. In a stream they would be dead letters.",
             )
 
-    return Task(
-        replace(record, tables=versions),
-        "over",
-        context.partitionId(),
-        told,
-        TaskState(storage, OpenSegments(), KEY_GROUPS, 1, {}),
-    )
+    state = TaskState(storage, OpenSegments(), KEY_GROUPS, 1, {})
+    return Task(record, "over", context.partitionId(), told, state)
 
 
 def _timely(batches: Iterator[pa.RecordBatch], _task: Task, *, time: str | None, step: str) -> Iterator[pl.DataFrame]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from headrace.checkpoint.storage import Storage
 from headrace.connectors.base.conversion import fitted
@@ -29,18 +29,15 @@ class TableState:
     """Why the last reading failed."""
 
 
-@dataclass(slots=True)
 class BroadcastTables:
-    """The tables of a flow's steps.
+    """The tables of those steps of a flow that read one.
 
     A version is a file that is there before the first batch that names it, and stays while a batch may run again.
     """
 
-    storage: Storage
-    steps: Mapping[str, BroadcastJoin]
-    _states: dict[str, TableState] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, storage: Storage, steps: Iterable[object]) -> None:
+        self.storage = storage
+        self.steps = {step.name: step for step in steps if isinstance(step, BroadcastJoin)}
         self._states = {name: TableState(max(self._stored(name), default=0)) for name in self.steps}
 
     def versions(self, clock: int) -> dict[str, int]:
@@ -69,8 +66,7 @@ class BroadcastTables:
         return {name: TableVersion(version, self._states[name].problem) for name, version in record.tables.items()}
 
     def _stored(self, name: str) -> list[int]:
-        folder = f"{TABLES}/{name}"
-        return [int(file.removeprefix(f"{folder}/").removesuffix(".arrow")) for file in self.storage.list(folder)]
+        return list(self.storage.numbers(f"{TABLES}/{name}", ".arrow"))
 
     def _refresh(self, step: BroadcastJoin, kept: TableState) -> None:
         """Read a table; when that fails the last version stays, and without one nothing can begin."""
@@ -105,8 +101,3 @@ class BroadcastTables:
         # A driver that does not know yet that it was replaced must not change what its successor has named.
         while not self.storage.create(table_file(step.name, kept.version), content.getvalue()):
             kept.version += 1
-
-
-def broadcast_tables(storage: Storage, steps: Iterable[object]) -> BroadcastTables:
-    """The tables of those steps that read one."""
-    return BroadcastTables(storage, {step.name: step for step in steps if isinstance(step, BroadcastJoin)})

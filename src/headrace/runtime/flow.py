@@ -17,19 +17,19 @@ from headrace.graph import FlowNode, Graph
 from headrace.json_codec import decode, encode
 from headrace.nodes import NodeId
 from headrace.observe import history
-from headrace.observe.account import Account, account_of, step_counters, total
+from headrace.observe.account import Account, account_of, step_counters
 from headrace.observe.history import BatchSeconds, HistoryEntry, StateSize
 from headrace.observe.hot_keys import hot_keys
 from headrace.plan.identity import check_identity
 from headrace.reports import BatchReports
 from headrace.runtime.batch_plan import FlowPlan
-from headrace.runtime.broadcast_tables import broadcast_tables
+from headrace.runtime.broadcast_tables import BroadcastTables
 from headrace.runtime.modes import Mode, Throttle
 from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import NO_READS, Planner, Writing
 from headrace.runtime.session import batch_session
 from headrace.runtime.source_reads import SourceReads
-from headrace.wheel.task import PROPERTY, SIDE, STATE, property_text, take_reports
+from headrace.wheel.task import PROPERTY, SIDE, STATE, BatchProperty, take_reports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,7 +90,7 @@ class Flow:
             flow_id.key_groups,
             {name: repr(graph.steps[name].step) for name in graph.stateful(node.steps)},
         )
-        self._tables = broadcast_tables(self._storage, [graph.steps[name].step for name in node.steps])
+        self._tables = BroadcastTables(self._storage, [graph.steps[name].step for name in node.steps])
         keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
         if mode.kind != "bounded":
@@ -98,7 +98,7 @@ class Flow:
         self._sweeper = Sweeper(self._storage, STATE, epoch=self.planner.epoch)
         last = history.newest(self.folder)
         self._throttle = Throttle(mode, node, graph, last=last)
-        self._total = decode(Account, self.planner.total)
+        self._total = decode(Account, self.planner.last.total)
         self._reads = SourceReads(graph, node.sources, self._storage, self._stopping)
         self._plan = FlowPlan(graph, node, self._session, self._reads.placeholders)
         self._steps = ", ".join(node.steps or node.sources)
@@ -119,11 +119,10 @@ class Flow:
         self._tables.versions(self._clock())
         self._outputs.prepare()
         # Files of a batch that a driver before this one did not conclude.
-        self._sweeper.all(self.planner.files, done=self.planner.done, now=self._clock())
+        self._sweeper.all(self.planner.last.files, done=self.planner.last.batch, now=self._clock())
         self._claimed = time.monotonic()
 
     def start(self) -> None:
-        """Start working in the background."""
         self._worker.start()
 
     def stop(self) -> None:
@@ -144,13 +143,10 @@ class Flow:
         try:
             self._session._jvm.SparkSession.setActiveSession(self._session._jsparkSession)
             self.begin()
-            match self._mode.kind:
-                case "micro_batch":
-                    self._run_until_stopped()
-                case "available_now":
-                    self._run_available()
-                case "bounded":
-                    self._run_bounded()
+            if self._mode.kind == "micro_batch":
+                self._run_until_stopped()
+            else:
+                self._run_to_the_end()
         except Cancelled:
             pass  # the next start runs the batch again
         except BaseException as failure:
@@ -162,7 +158,7 @@ class Flow:
         """Run the batch again that was begun and not concluded; log where sources begin that are new."""
         if self.planner.runs_again:
             self.run_batch()
-        positions = self._reads.initial(self.planner.positions)
+        positions = self._reads.initial(self.planner.last.positions)
         if positions:
             self.planner.begin_at(positions)
 
@@ -191,22 +187,18 @@ class Flow:
 
     def look(self) -> Reads:
         """What a batch would read now."""
-        return self._reads.plan(self.planner.positions, most=self._throttle.cap)
+        return self._reads.plan(self.planner.last.positions, most=self._throttle.cap)
 
-    def _run_available(self) -> None:
-        """Read what is there, close what that made due, and at a drain close everything."""
-        self._reads.stop_at_newest()
-        while not self._stopping.is_set():
-            reads = self.look()
-            if not (_brings_rows(reads) or self.planner.time.wants_batch()):
-                break
-            self.run_batch(reads)
-        if self._mode.drain and not self.planner.drained and not self._stopping.is_set():
-            self.run_batch(self.look(), drain=True)
-
-    def _run_bounded(self) -> None:
-        """Read all in one batch, at the end of time."""
-        if not self.planner.drained and not self._stopping.is_set():
+    def _run_to_the_end(self) -> None:
+        """Read what is there and close what that made due; at a drain close everything. Tables are read all at once."""
+        if self._mode.kind == "available_now":
+            self._reads.stop_at_newest()
+            while not self._stopping.is_set():
+                reads = self.look()
+                if not (_brings_rows(reads) or self.planner.time.wants_batch()):
+                    break
+                self.run_batch(reads)
+        if self._mode.drain and not self.planner.last.drained and not self._stopping.is_set():
             self.run_batch(self.look(), drain=True)
 
     def _claim_when_due(self) -> None:
@@ -245,19 +237,19 @@ class Flow:
 
     def _run(self, record: BatchRecord, began: float) -> None:
         self._storage.clear(SIDE)
-        text = property_text(
+        handed = BatchProperty(
             record,
-            flow=self.node.name,
-            folder=str(self.folder),
-            key_groups=self._outputs.flow_id.key_groups,
-            epoch=self.planner.epoch,
-            slots=self.planner.time.slots,
-            splits=self._reads.splits(record),
+            self.node.name,
+            str(self.folder),
+            self._outputs.flow_id.key_groups,
+            self.planner.epoch,
+            self.planner.time.slots,
+            self._reads.splits(record),
         )
         context = self._session.sparkContext
         context.setJobGroup(str(self.folder), f"{self.node.name}, batch {record.batch}: {self._steps}")
-        context.setLocalProperty(PROPERTY, text)
-        outputs = BatchOutputs(self._outputs, record, self.planner.marks, self._plan)
+        context.setLocalProperty(PROPERTY, handed.to_text())
+        outputs = BatchOutputs(self._outputs, record, self.planner.last.marks, self._plan)
         with self._plan.of_batch(record, self._reads.frames(record)) as frames:
             outputs.write_main(frames)
         computed = time.monotonic()
@@ -266,10 +258,10 @@ class Flow:
         account = account_of(reports, outputs.written)
         account.check(flow=self.node.name, batch=record.batch)
         self._lease.check()
-        self._total = total((self._total, account))
+        self._total += account
         self.planner.conclude(record, reports, outputs.marked, encode(self._total))
         self._tables.forget(record.tables)
-        self._sweeper.batch(self.planner.files, done=record.batch, now=self._clock())
+        self._sweeper.batch(self.planner.last.files, done=record.batch, now=self._clock())
         whole = time.monotonic() - began
         seconds = BatchSeconds(round(computed - began, 3), round(whole, 3))
         history.append(self.folder, self._entry(record, reports, account, seconds))
@@ -293,7 +285,7 @@ class Flow:
             cap=self._throttle.cap,
             hot_keys=hot_keys(reports),
             counters=step_counters(reports),
-            rules_versions=self.planner.rules_versions,
+            rules_versions=self.planner.last.rules_versions,
             tables=self._tables.read_in(record),
             lost={name: sum(report.lost for report in parts) for name, parts in sources.items()},
             skipped={name: sum(report.skipped for report in parts) for name, parts in sources.items()},

@@ -31,13 +31,11 @@ EPOCHS_OF_A_GENERATION = 2**40
 
 @dataclass(frozen=True, slots=True)
 class SinkedOutput:
-    """One output of a flow and its sinks; ``side`` is None for a main output."""
+    """One output of a flow and its sinks."""
 
     name: str
     sinks: tuple[AnySink, ...]
-    side: SideOutput | None = None
-    frame: DataFrame | None = None
-    """The frame of a main output."""
+    given: SideOutput | DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class FlowOutputs:
     @property
     def all(self) -> list[SinkedOutput]:
         """The outputs that have sinks. A side output that is written again has a number in its name."""
-        found = [SinkedOutput(main.name, main.sinks, frame=main.frame) for main in self.node.mains if main.sinks]
+        found = [SinkedOutput(main.name, main.sinks, main.frame) for main in self.node.mains if main.sinks]
         seen: Counter[str] = Counter()
         for side, sinks in self.node.side_sinks:
             name = f"{side.step}.{side.name}"
@@ -90,8 +88,8 @@ class FlowOutputs:
                     f"flow {self.node.name!r} writes its output {output.name!r} twice to {twice[0]}, where the second "
                     "sink would find the marks of the first. Leave one out.",
                 )
-            frame = output.frame if output.side is None else self.side_frame(output.side, [])
-            assert frame is not None
+            given = output.given
+            frame = self.side_frame(given, []) if isinstance(given, SideOutput) else given
             for sink in output.sinks:
                 if isinstance(sink, TaskSink):
                     self._prepare(sink, output.name, frame)
@@ -154,7 +152,7 @@ class BatchOutputs:
             self._write_letters(f"{name}.{DEAD_LETTERS}", main.letters)
         for source in flow.node.sources:
             self._write_letters(f"{source}.{DEAD_LETTERS}", reports.side_files(DEAD_LETTERS, source=source))
-        sinked = [(output, output.side) for output in flow.all if output.side is not None]
+        sinked = [(output, output.given) for output in flow.all if isinstance(output.given, SideOutput)]
         for step in flow.node.steps:
             self._write_letters(f"{step}.{DEAD_LETTERS}", reports.side_files(DEAD_LETTERS, step=step))
             for name in flow.graph.steps[step].side_outputs:
@@ -167,13 +165,14 @@ class BatchOutputs:
     def _unsinked(self, step: str, name: str) -> tuple[SinkedOutput, SideOutput]:
         """A side output without sinks of its own, which is kept in the checkpoint's folder."""
         sink = FileSink(str(self.flow.folder / name / step), "parquet")
-        return SinkedOutput(f"{step}.{name}", (sink,)), SideOutput(step, name, self.flow.node.mains[0].frame)
+        side = SideOutput(step, name, self.flow.node.mains[0].frame)
+        return SinkedOutput(f"{step}.{name}", (sink,), side), side
 
     def _write_letters(self, name: str, files: Mapping[str, int]) -> None:
         if files:
             sink = FileSink(str(self.flow.folder / DEAD_LETTERS), "parquet")
             frame = side_frame(self.flow.spark, LocalStorage(self.flow.folder), list(files), DEAD_LETTER_SCHEMA)
-            self._write_rows(SinkedOutput(name, (sink,)), frame, files, counted=True)
+            self._write_rows(SinkedOutput(name, (sink,), frame), frame, files, counted=True)
 
     def _write_rows(self, output: SinkedOutput, frame: DataFrame, files: Mapping[str, int], *, counted: bool) -> None:
         """Write side rows; ``counted`` when the sinks must get as many rows as the files have."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, overload
 from headrace.checkpoint.lease import Renewal, take_lease
 from headrace.checkpoint.outages import clear_outages
 from headrace.checkpoint.storage import LocalStorage
-from headrace.errors import DefinitionError, HeadraceError
+from headrace.errors import DefinitionError, HeadraceError, check_name
 from headrace.event_time.time_keeper import Clock
-from headrace.graph import Graph, check_name, defining
+from headrace.graph import Graph, defining
 from headrace.observe import history
 from headrace.observe.history import HistoryEntry
 from headrace.observe.hot_keys import hot_key_findings

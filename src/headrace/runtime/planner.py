@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.errors import HeadraceError
-from headrace.event_time.record import BatchLog, BatchOutcome, BatchRecord, MarkedBatch, Position, new_token
+from headrace.event_time.record import BatchLog, BatchOutcome, BatchRecord, MarkedBatch, Position
 from headrace.event_time.time_keeper import Reads, TimeKeeper
 from headrace.nodes import NodeId
 from headrace.reports import BatchReports
@@ -32,7 +33,6 @@ BEFORE_THE_FIRST = -1
 """The batch of an outcome that only says where sources are read from."""
 RULES_INPUT = "rules"
 """The second input of a step whose rules come as rows."""
-WRITING_ALONE = Writing()
 NO_READS: Reads = {}
 NO_MARKED: Mapping[str, frozenset[int]] = {}
 NO_TOTAL: Mapping[str, Any] = {}
@@ -49,7 +49,7 @@ class Planner:
         time: TimeKeeper,
         log: BatchLog,
         *,
-        writing: Writing = WRITING_ALONE,
+        writing: Writing,
         complete: Callable[[BatchRecord], BatchRecord] = lambda record: record,
     ) -> None:
         self.time = time
@@ -57,37 +57,14 @@ class Planner:
         self._writing = writing
         self._complete = complete
         self.epoch = log.take_over()
-        self.marks: dict[str, dict[int, MarkedBatch]] = {}
-        """The last batch that each writer of each sink marked."""
-        self.positions: dict[str, Position] = {}
-        """Up to where each source is read."""
-        self.total: Mapping[str, Any] = {}
-        """The account of all batches so far."""
-        self.rules_versions: dict[str, int] = {}
-        """How many changes of its rules each step that has any has taken so far."""
-        self.drained = False
-        self._definitions = dict(writing.definitions)
-        """By which definition the due times in the state of each step were computed."""
-        last = log.outcome
-        if last is not None:
-            self._definitions |= last.definitions
-            time.restore(last)
-            self.positions = dict(last.positions)
-            self.total = last.total
-            self.rules_versions = dict(last.rules_versions)
-            self.drained = last.drained
-            if last.generation == writing.generation:
-                self.marks = {sink: dict(marks) for sink, marks in last.marks.items()}
-
-    @property
-    def done(self) -> int:
-        """The last batch that was concluded; -1 before the first."""
-        return self._log.next_batch - 1
-
-    @property
-    def files(self) -> set[str]:
-        """The files that the state is stored in."""
-        return set() if self._log.outcome is None else self._log.outcome.files
+        last = log.outcome or BatchOutcome(BEFORE_THE_FIRST)
+        time.restore(last)
+        self.last = replace(
+            last,
+            marks=last.marks if last.generation == writing.generation else {},
+            definitions={**writing.definitions, **last.definitions},
+        )
+        """What the next batch starts from."""
 
     @property
     def runs_again(self) -> bool:
@@ -96,8 +73,9 @@ class Planner:
 
     def begin_at(self, positions: Mapping[str, Position]) -> None:
         """Log where sources are read from that the flow has not read before."""
-        self.positions |= positions
-        self._log.write_outcome(replace(self._log.outcome or BatchOutcome(BEFORE_THE_FIRST), positions=self.positions))
+        positions = {**self.last.positions, **positions}
+        self._log.write_outcome(replace(self._log.outcome or BatchOutcome(BEFORE_THE_FIRST), positions=positions))
+        self.last = replace(self.last, positions=positions)
 
     def plan(self, *, drain: bool = False, reads: Reads = NO_READS) -> BatchRecord:
         """The record of the next batch: the logged one when it runs again, otherwise decided and logged now."""
@@ -115,7 +93,7 @@ class Planner:
 
     def check_not_drained(self) -> None:
         """Refuse to go on behind the end of time."""
-        if self.drained:
+        if self.last.drained:
             raise HeadraceError(
                 "CHECKPOINT_DRAINED",
                 "the flow was drained: all its windows were closed at the end of time, so any further row would be "
@@ -126,14 +104,14 @@ class Planner:
         self.check_not_drained()
         decided = self.time.decide(self._log.next_batch, drain=drain)
         writing = self._writing
-        rewritten = tuple(step for step, given in writing.definitions.items() if self._definitions[step] != given)
+        rewritten = tuple(step for step, given in writing.definitions.items() if self.last.definitions[step] != given)
         return replace(
             decided,
             rewritten=rewritten,
             wake={**decided.wake, **{step: tuple(self.time.slots[step]) for step in rewritten}},
             generation=writing.generation,
             writers=writing.writers,
-            token=new_token(),
+            token=uuid.uuid4().hex,
             slots=writing.slots,
             reads=reads,
             tasks=writing.tasks,
@@ -148,31 +126,28 @@ class Planner:
     ) -> None:
         """Log what the next batch starts from, after the reports of a batch's tasks and the sinks' writers."""
         self.time.observe(record, reports)
-        self.positions |= {name: read.until for name, read in record.reads.items()}
-        self.total = total
+        last, marks = self.last, dict(self.last.marks)
+        for sink, writers in marked.items():
+            marks[sink] = {**marks.get(sink, {}), **dict.fromkeys(writers, MarkedBatch(record.batch, record.token))}
+        rules_versions = dict(last.rules_versions)
         for step in record.time_bounds:
             changes = reports.inputs.get(NodeId("step", step, RULES_INPUT))
             if changes is not None:
                 taken = sum(report.accepted for report in changes.values())
-                self.rules_versions[step] = self.rules_versions.get(step, 0) + taken
-        self._definitions |= {step: self._writing.definitions[step] for step in record.rewritten}
-        self.drained = self.drained or record.drain
-        for sink, writers in marked.items():
-            self.marks.setdefault(sink, {}).update(dict.fromkeys(writers, MarkedBatch(record.batch, record.token)))
-        self._log.write_outcome(
-            BatchOutcome(
-                record.batch,
-                {name: tracker.saved() for name, tracker in self.time.trackers.items()},
-                self.time.slots,
-                record.clock,
-                self.time.fired,
-                self.rules_versions,
-                self.drained,
-                record.generation,
-                self.marks,
-                self._definitions,
-                self.positions,
-                self.total,
-            ),
+                rules_versions[step] = rules_versions.get(step, 0) + taken
+        self.last = BatchOutcome(
+            record.batch,
+            {name: tracker.saved() for name, tracker in self.time.trackers.items()},
+            self.time.slots,
+            record.clock,
+            self.time.fired,
+            rules_versions,
+            last.drained or record.drain,
+            record.generation,
+            marks,
+            {**last.definitions, **{step: self._writing.definitions[step] for step in record.rewritten}},
+            {**last.positions, **{name: read.until for name, read in record.reads.items()}},
+            total,
         )
+        self._log.write_outcome(self.last)
         self.time.end()

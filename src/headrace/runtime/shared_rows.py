@@ -21,8 +21,8 @@ class SharedRows:
     """A frame that is kept: the rows of a source or step, or what several steps get of them, packed in one pass."""
 
     frame: DataFrame
-    packed: tuple[tuple[DataFrame, int], ...] = ()
-    """The frames of steps packed alone, each with its step's number in the frame that takes their place."""
+    packed: tuple[tuple[DataFrame, DataFrame], ...] = ()
+    """The frames of steps packed alone, each with the step's part of the frame, which takes its place."""
 
 
 def shared_rows(graph: Graph, flow: FlowNode) -> list[SharedRows]:
@@ -36,7 +36,7 @@ def shared_rows(graph: Graph, flow: FlowNode) -> list[SharedRows]:
     shared: list[tuple[int, SharedRows]] = []
     """With the number of nodes behind them: those of a step come after those that it reads."""
     for function, count in Counter(_read_as_rows(graph, flow)).items():
-        frame, origin = graph.frame_of_function(function)
+        frame, origin = graph.functions[function]
         _, parts = readers.pop(id(origin), (origin, []))
         if count + len(parts) > 1:
             shared.append((len(origin.nodes), SharedRows(frame)))
@@ -52,7 +52,7 @@ def _packed_together(graph: Graph, origin: Origin, parts: list[PackedOrigin]) ->
     inputs = [replace(each, step=number) for number, part in enumerate(parts) for each in part.inputs]
     steps = "+".join(dict.fromkeys(each.operator.name for each in inputs))
     frame = pack_origin(origin, inputs, graph, name=f"headrace.step.{steps}")
-    return SharedRows(frame, tuple((part.frame, number) for number, part in enumerate(parts)))
+    return SharedRows(frame, tuple((part.frame, frame.where(f"step = {number}")) for number, part in enumerate(parts)))
 
 
 def _read_as_rows(graph: Graph, flow: FlowNode) -> Iterator[int]:
@@ -69,7 +69,7 @@ def _read_as_rows(graph: Graph, flow: FlowNode) -> Iterator[int]:
 def _nearest(graph: Graph, plan: Plan) -> Iterator[tuple[int, Plan]]:
     """The nodes of ours in a plan that no other lies above."""
     function = plan.function
-    if function is not None and graph.nodes_of_function(function) is not None:
+    if function in graph.functions:
         yield function, plan
     else:
         for child in plan.children:

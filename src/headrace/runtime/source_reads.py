@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.checkpoint.outages import OutageMarker
@@ -64,16 +63,12 @@ class SourceReads:
 
     def plan(self, positions: Mapping[str, Any], *, most: int | None = None) -> dict[str, SourceRead]:
         """What the next batch reads, at most so many rows of a source; nothing of one that does not answer."""
-        reads: dict[str, SourceRead] = {}
-        for name in self._nodes:
-            since = positions[name]
-            planned = self._ask(name, partial(_planned, since=since, most=most), patient=self._ends)
-            reads[name] = (
-                SourceRead(since, since)
-                if planned is None
-                else SourceRead(since, planned.until, planned.unread, planned.partitions)
-            )
-        return reads
+        return {name: self._read(name, positions[name], most) for name in self._nodes}
+
+    def _read(self, name: str, since: Any, most: int | None) -> SourceRead:
+        asked = self._ask(name, lambda enumerator: enumerator.plan(since, most=most), patient=self._ends)
+        planned = Planned(since) if asked is None else asked
+        return SourceRead(since, planned.until, planned.unread, planned.partitions)
 
     def splits(self, record: BatchRecord) -> Splits:
         """What each task of a batch reads."""
@@ -92,12 +87,11 @@ class SourceReads:
         }
 
     def close(self) -> None:
-        """Let go of what sources keep open."""
         for enumerator in self._enumerators.values():
             if isinstance(enumerator, OpenEnumerator):
                 enumerator.close()
 
-    def _ask(self, name: str, question: Callable[[Any], T], *, patient: bool) -> T | None:
+    def _ask(self, name: str, question: Callable[[Enumerator], T], *, patient: bool) -> T | None:
         """A source's answer; None while it does not answer, or when the flow stops meanwhile."""
         asked = time.monotonic()
         while True:
@@ -121,7 +115,3 @@ class SourceReads:
                     self._away.remove(name)
                     self._markers[name].end()
                 return answer
-
-
-def _planned(enumerator: Enumerator, *, since: Any, most: int | None) -> Planned:
-    return enumerator.plan(since, most=most)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.changelog import CHANGE
@@ -120,7 +120,7 @@ def _check_operations(graph: Graph, node: FlowNode) -> None:
 
 def _check_read_once(graph: Graph, node: FlowNode) -> None:
     """A source is read once in a batch, so its rows have their time in all outputs or in none."""
-    read = set[tuple[str, int]]().union(*(graph.sources_read(main.frame) for main in node.mains))
+    read = {each for main in node.mains for each in _sources_read(graph, main.frame)}
     twice = [name for name, count in Counter(name for name, _ in read).items() if count > 1]
     if twice:
         raise DefinitionError(
@@ -128,6 +128,16 @@ def _check_read_once(graph: Graph, node: FlowNode) -> None:
             f"flow {node.name!r} reads source {twice[0]!r} with its event time and without it. Use the frame with the "
             "event time everywhere.",
         )
+
+
+def _sources_read(graph: Graph, frame: DataFrame) -> Iterator[tuple[str, int]]:
+    """The sources that a frame's plan reads, each with what tells its frame with event time from that without."""
+    functions = [node.function for node in Plan.of(frame).nodes]
+    origins = [graph.functions[each][1] for each in functions if each in graph.functions]
+    origins += [part.origin for step in graph.nodes_in(frame)[1] for part in graph.steps[step].packed]
+    for origin in origins:
+        if origin.label and len(origin.nodes) == 1:
+            yield from ((node.name, id(origin)) for node in origin.nodes if node.kind == "source")
 
 
 def _check_changes(graph: Graph, node: FlowNode) -> None:

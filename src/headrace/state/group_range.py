@@ -49,7 +49,6 @@ class GroupRange:
 
     @classmethod
     def of_slot(cls, slot: int, *, slots: int, key_groups: int) -> GroupRange:
-        """The key groups of a slot."""
         return cls(slot * key_groups // slots, (slot + 1) * key_groups // slots, key_groups)
 
     def divided(self, parts: int) -> list[GroupRange]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import zlib
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -124,11 +125,9 @@ class Segment:
         return low
 
     def rows_within(self, groups: GroupRange) -> pl.DataFrame:
-        """The rows of some key groups."""
         return self._rows[groups.slice_of(self._hashes)]
 
     def count(self, groups: GroupRange) -> int:
-        """The number of rows of some key groups."""
         within = groups.slice_of(self._hashes)
         return int(within.stop) - int(within.start)
 
@@ -148,14 +147,7 @@ class Segment:
     def _first_after(self, column: str, time: int) -> int:
         """The place in the order of due times of the first row that is due after a time."""
         times, order = self._rows[column], self._index[_BY_TIME[column]]
-        low, high = 0, len(order) - order.null_count()
-        while low < high:
-            middle = (low + high) // 2
-            if times[order[middle]] <= time:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_right(range(len(order) - order.null_count()), time, key=lambda place: times[order[place]])
 
 
 class SegmentFiles:
@@ -168,11 +160,7 @@ class SegmentFiles:
 
     def open(self, segment: SegmentRange) -> Segment:
         """A segment, checked against what the manifest says of it when this process opens it first."""
-        opened = self._cache.get(self._storage, segment.file)
-        if opened is None:
-            opened = Segment(self._read(segment), dies_when_due=segment.dies_when_due)
-            self._cache.put(self._storage, segment.file, opened)
-        return opened
+        return self._cache.get(self._storage, segment.file, lambda: self._read(segment))
 
     def write(self, rows: pl.DataFrame, groups: GroupRange, *, level: int, run: int) -> SegmentRange:
         """Write rows, which have their hashes, as a segment; it survives a crash of the machine once this returns."""
@@ -212,7 +200,7 @@ class SegmentFiles:
             dies_when_due=dies_when_due,
         )
 
-    def _read(self, segment: SegmentRange) -> pl.DataFrame:
+    def _read(self, segment: SegmentRange) -> Segment:
         try:
             # Not over the mapped file: that would count all its pages as memory of this process.
             size, checksum = self._storage.checksum(segment.file)
@@ -228,7 +216,7 @@ class SegmentFiles:
         # Zero copies: the columns are where the file is mapped.
         frame = pl.from_arrow(ipc.open_file(content).read_all(), rechunk=False)
         assert isinstance(frame, pl.DataFrame)
-        return frame
+        return Segment(frame, dies_when_due=segment.dies_when_due)
 
 
 def _damaged(segment: SegmentRange, what: str) -> HeadraceError:
@@ -248,18 +236,15 @@ class OpenSegments:
         self._most = most
         self._open: OrderedDict[tuple[Storage, str], Segment] = OrderedDict()
 
-    def get(self, storage: Storage, file: str) -> Segment | None:
-        """An open segment."""
-        opened = self._open.get((storage, file))
-        if opened is not None:
-            self._open.move_to_end((storage, file))
-        return opened
-
-    def put(self, storage: Storage, file: str, segment: Segment) -> None:
-        """Keep a segment open."""
-        self._open[storage, file] = segment
-        while len(self._open) > self._most:
+    def get(self, storage: Storage, file: str, read: Callable[[], Segment]) -> Segment:
+        """A segment that is open, or is read and stays open."""
+        opened = self._open.pop((storage, file), None)
+        if opened is None:
+            opened = read()
+        self._open[storage, file] = opened
+        if len(self._open) > self._most:
             self._open.popitem(last=False)
+        return opened
 
     def close_others(self, storage: Storage, named: Collection[str]) -> None:
         """Close the segments of a flow that its manifest no longer names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -76,20 +77,18 @@ class SlotState:
     def find(self, hashes: Hashes, ranges: OrderRanges | None = None) -> pl.DataFrame:
         """The rows of the keys with these hashes, or those of them in the ranges."""
         wanted = distinct(hashes)
-        parts = []
-        for each in self.segments:
-            live = wanted[each.groups.slice_of(wanted)]
-            if len(live):
-                parts.append(self._files.open(each).rows(live, ranges))
-        found = self._rows.newest(parts)
-        return found.filter(self._counts(found)).select(self._rows.columns.keys())
+        within = [(each, wanted[each.groups.slice_of(wanted)]) for each in self.segments]
+        return self._there([self._files.open(each).rows(live, ranges) for each, live in within if len(live)])
 
     def all(self, groups: GroupRange | None = None) -> pl.DataFrame:
         """Every row, or those of some key groups."""
         ranges = [(each, each.groups if groups is None else each.groups.shared(groups)) for each in self.segments]
-        found = self._rows.newest(
+        return self._there(
             [self._files.open(each).rows_within(shared) for each, shared in ranges if shared is not None]
         )
+
+    def _there(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        found = self._rows.newest(parts)
         return found.filter(self._counts(found)).select(self._rows.columns.keys())
 
     def due(self, column: str, after: int, until: int) -> Hashes:
@@ -219,13 +218,11 @@ class SlotState:
         """The first key groups of the inputs that have no more rows than allowed together, but at least one group."""
         first = min(each.groups.first for each in inputs)
         end = max(each.groups.end for each in inputs)
-        opened = [(each, self._files.open(each)) for each in inputs]
-        low, high = first + 1, end
-        while low < high:
-            middle = (low + high + 1) // 2
-            groups = GroupRange(first, middle, self._groups.of)
-            rows = sum(
-                segment.count(shared) for each, segment in opened if (shared := each.groups.shared(groups)) is not None
-            )
-            low, high = (middle, high) if rows <= most_rows else (low, middle - 1)
-        return GroupRange(first, low, self._groups.of)
+        opened = [(each.groups, self._files.open(each)) for each in inputs]
+
+        def rows_before(behind: int) -> int:
+            groups = GroupRange(first, behind, self._groups.of)
+            return sum(segment.count(shared) for own, segment in opened if (shared := own.shared(groups)) is not None)
+
+        more = bisect_right(range(first + 2, end + 1), most_rows, key=rows_before)
+        return GroupRange(first, first + 1 + more, self._groups.of)

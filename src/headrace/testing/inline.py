@@ -21,7 +21,7 @@ from headrace.observe.account import account_of
 from headrace.operators.placement import check_chained
 from headrace.operators.step import Step
 from headrace.reports import BatchReports, Report, ReportKey
-from headrace.runtime.broadcast_tables import broadcast_tables
+from headrace.runtime.broadcast_tables import BroadcastTables
 from headrace.runtime.planner import Planner, Writing
 from headrace.schemas import MOMENT
 from headrace.state.group_range import KEY_GROUPS
@@ -73,13 +73,13 @@ class InlineEngine:
             holdbacks={step.name: step.holdback for step in self._setting.steps},
         )
         self._opened = OpenSegments()
-        self._tables = broadcast_tables(self._storage, self._setting.steps)
+        self._tables = BroadcastTables(self._storage, self._setting.steps)
         time = TimeKeeper(topology, lambda: self._setting.clock)
         definitions = {step.name: repr(step) for step in self._setting.steps if step.name in topology.steps}
         writing = Writing(slots=self.next_slots(), definitions=definitions)
         self.planner = Planner(time, BatchLog(self._storage), writing=writing, complete=self._tables.complete)
         self._sweeper = Sweeper(self._storage, STATE, epoch=self.planner.epoch)
-        self._sweeper.all(self.planner.files, done=self.planner.done, now=self._setting.clock)
+        self._sweeper.all(self.planner.last.files, done=self.planner.last.batch, now=self._setting.clock)
         self._setting.take_over(time)
 
     def next_slots(self) -> int:
@@ -130,7 +130,7 @@ class InlineEngine:
         if commit:
             self.planner.conclude(record, reports)
             self._tables.forget(record.tables)
-            self._sweeper.batch(self.planner.files, done=record.batch, now=record.clock)
+            self._sweeper.batch(self.planner.last.files, done=record.batch, now=record.clock)
             for frame in (frame for each in frames.values() for frame in each):
                 self._setting.give("main", frame.rows(named=True))
             for said in (said for _, parts in reports.nodes() for said in parts.values()):

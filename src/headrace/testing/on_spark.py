@@ -136,7 +136,6 @@ class SparkEngine:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _drop(self, rows: Sequence[At]) -> None:
-        """Let rows appear."""
         self._dropped += 1
         for side in dict.fromkeys(row.side for row in rows):
             unfinished = self._folder / f"unfinished-{side}-{self._dropped}"

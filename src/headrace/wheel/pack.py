@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import polars as pl
@@ -12,7 +12,7 @@ from headrace.key_hash import hashes_of
 from headrace.nodes import NodeId
 from headrace.reports import KeyCounts, StepReport
 from headrace.wheel.codec import encode
-from headrace.wheel.operator import AnyOperator, Intake, Joined, Second
+from headrace.wheel.operator import AnyOperator, Intake, Joined
 from headrace.wheel.side_rows import DEAD_LETTERS, failed_letters, write_side_rows
 from headrace.wheel.task import Task
 
@@ -88,16 +88,10 @@ class Input:
     """Which rows it takes; None for all."""
     step: int = 0
 
-    def packing(self, task: Task) -> Packing:
-        if self.second:
-            joined = cast(Joined, self.operator)
-            return PackingSecond(joined.second, joined, task, self.step)
-        return Packing(self.operator, self.operator, task, self.step)
-
 
 def pack(frames: Iterable[pl.DataFrame], inputs: Sequence[Input], task: Task) -> Iterator[Blob]:
     """Hand a task's rows on to every input by slot; the first task also tells each slot's task which slots it has."""
-    packings = [(each.condition, each.packing(task)) for each in inputs]
+    packings = [(each.condition, Packing(each, task)) for each in inputs]
     for rows in frames:
         for condition, packing in packings:
             yield from packing.take(rows if condition is None else rows.filter(condition))
@@ -113,29 +107,22 @@ def pack(frames: Iterable[pl.DataFrame], inputs: Sequence[Input], task: Task) ->
 class Packing:
     """Splits off late rows of an input in one task, combines the others, and reports what became of them."""
 
-    def __init__(self, intake: Intake, operator: AnyOperator, task: Task, step: int) -> None:
-        self._intake = intake
-        self._operator = operator
-        self._step = step
+    def __init__(self, given: Input, task: Task) -> None:
+        second = cast(Joined, given.operator).second if given.second else None
+        self._given = given
+        self._operator = given.operator
+        self._intake: Intake = given.operator if second is None else second
+        self._late_output = "late" if second is None else second.late_output
+        self._to_every_slot = second is not None and second.broadcast
         self._task = task
-        self._bounds = task.time_bounds(operator.name)
+        self._bounds = task.time_bounds(given.operator.name)
         self._pending: list[pl.DataFrame] = []
         self._late: list[pl.DataFrame] = []
         self._failed: list[pl.DataFrame] = []
         # A step that spreads hot keys over tasks adds a column to the key that rows do not have.
-        self._keys = KeySample(tuple(name for name in intake.key if not name.startswith("__")))
+        self._keys = KeySample(tuple(name for name in self._intake.key if not name.startswith("__")))
         self._in = self._accepted = self._late_rows = self._partly_late = self._dropped = 0
         self._sequence = 0
-
-    @property
-    def node(self) -> NodeId:
-        """The node as which the input reports."""
-        return NodeId("step", self._operator.name)
-
-    @property
-    def late_output(self) -> str:
-        """The side output for its late rows."""
-        return "late"
 
     def take(self, rows: pl.DataFrame) -> Iterator[Blob]:
         """Some rows; blobs only when very many wait."""
@@ -148,7 +135,7 @@ class Packing:
         self._late_rows += combined.late.height
         self._partly_late += combined.partly_late
         self._dropped += combined.dropped
-        if self.late_output in self._operator.side_schemas:
+        if self._late_output in self._operator.side_schemas:
             self._late.append(combined.late)
         if combined.failed is not None:
             letters = failed_letters(combined.failed, step=self._operator.name, task=self._task)
@@ -162,11 +149,11 @@ class Packing:
         yield from self._blobs()
         task, step = self._task, self._operator.name
         side = {
-            self.late_output: write_side_rows(task, step, self.late_output, self._late),
+            self._late_output: write_side_rows(task, step, self._late_output, self._late),
             DEAD_LETTERS: write_side_rows(task, step, DEAD_LETTERS, self._failed),
         }
         task.report(
-            self.node,
+            NodeId("step", step, self._intake.name if self._given.second else ""),
             StepReport(
                 in_=self._in,
                 accepted=self._accepted,
@@ -191,28 +178,10 @@ class Packing:
             for (slot, _), part in grouped.partition_by(_SLOT, _GROUP, as_dict=True, include_key=False).items():
                 merged.setdefault(int(slot), []).append(part if len(filled) == 1 else self._intake.merge(part))
             for slot, parts in merged.items():
-                blob = Blob(slot, self._task.partition, self._sequence, encode(pl.concat(parts)), step=self._step)
-                yield from self._addressed(blob)
+                content = encode(pl.concat(parts))
+                for each in range(self._task.record.slots) if self._to_every_slot else (slot,):
+                    yield Blob(
+                        each, self._task.partition, self._sequence, content, self._given.second, self._given.step
+                    )
         self._pending.clear()
         self._sequence += 1
-
-    def _addressed(self, blob: Blob) -> Iterator[Blob]:
-        yield blob
-
-
-class PackingSecond(Packing):
-    """The same for the second input of a step; the rows of a broadcast go to every slot."""
-
-    _intake: Second
-
-    @property
-    def node(self) -> NodeId:
-        return NodeId("step", self._operator.name, self._intake.name)
-
-    @property
-    def late_output(self) -> str:
-        return self._intake.late_output
-
-    def _addressed(self, blob: Blob) -> Iterator[Blob]:
-        for slot in range(self._task.record.slots) if self._intake.broadcast else (blob.slot,):
-            yield replace(blob, slot=slot, second=True)

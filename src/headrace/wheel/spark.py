@@ -14,6 +14,7 @@ from headrace.schemas import arrow_batches
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import AnyOperator
 from headrace.wheel.pack import BLOB_SCHEMA, Blob, Input, pack
+from headrace.wheel.stateless import Stateless, pass_rows
 from headrace.wheel.task import Task
 from headrace.wheel.turn import turn
 
@@ -101,6 +102,11 @@ def chained(
     blobs = [blob for blob in pack(before(iter(given), task), [Input(operator)], task) if blob.blob]
     assert own.issuperset(blob.slot for blob in blobs), "rows have left the slots of their key"
     yield from _turned([*(Blob(slot, -1, 0, b"") for slot in own), *blobs], task, operator)
+
+
+def passed(batches: Iterator[pa.RecordBatch], task: Task, *, read: Read, operator: Stateless) -> Iterator[pl.DataFrame]:
+    """In a task: what a step without state makes of its rows."""
+    return pass_rows(read(batches, task), operator, task)
 
 
 def _turned(blobs: Iterable[Blob], task: Task, operator: AnyOperator) -> Iterator[pl.DataFrame]:

@@ -6,7 +6,6 @@ exact under retries, because the same report replaces itself.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -21,7 +20,7 @@ from headrace.checkpoint.storage import LocalStorage, Storage
 from headrace.checkpoint.sweep import FileName
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, TimeBounds
-from headrace.json_codec import decode, encode
+from headrace.json_codec import from_text, to_text
 from headrace.nodes import NodeId
 from headrace.reports import BatchReports, Report, ReportAccumulator, ReportKey, SlotSummary
 from headrace.state.group_range import GroupRange, Hashes, groups_of
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 PROPERTY = "headrace.batch"
+FORMAT = 1
 STATE = "state"
 """The folder of the state's segments, below that of the flow."""
 SIDE = "side"
@@ -66,7 +66,6 @@ class Task:
     splits: Splits = field(default_factory=dict)
 
     def time_bounds(self, step: str) -> TimeBounds:
-        """The time bounds of a step in this batch."""
         return replace(self.record.time_bounds[step], batch=self.record.batch)
 
     def slots_of(self, hashes: Hashes) -> tuple[pl.Series, pl.Series]:
@@ -76,12 +75,10 @@ class Task:
         return pl.Series(np.searchsorted(ends, groups, side="right"), dtype=pl.Int32), pl.Series(groups)
 
     def groups(self, slot: int) -> GroupRange:
-        """The key groups of a slot."""
         return GroupRange.of_slot(slot, slots=self.record.slots, key_groups=self.state.key_groups)
 
     @property
     def all_groups(self) -> GroupRange:
-        """All key groups."""
         return GroupRange(0, self.state.key_groups, self.state.key_groups)
 
     def slot(self, step: str, slot: int) -> SlotSummary:
@@ -89,14 +86,8 @@ class Task:
         return self.state.slots.get(step, {}).get(slot, SlotSummary())
 
     def segment_files(self, step: str, slot: int) -> SegmentFiles:
-        """The segments of a step's state."""
-        state, batch = self.state, self.record.batch
-        folder = f"{STATE}/{step}"
-        return SegmentFiles(
-            state.storage,
-            state.opened,
-            lambda: str(FileName.new(folder, epoch=state.epoch, batch=batch, slot=slot)),
-        )
+        state, folder, batch = self.state, f"{STATE}/{step}", self.record.batch
+        return SegmentFiles(state.storage, state.opened, lambda: str(FileName(folder, state.epoch, batch, slot)))
 
     def close_others(self, step: str, slot: int, now: SlotSummary) -> None:
         """Close the segments of the flow that no slot has any more."""
@@ -125,33 +116,27 @@ def table_file(step: str, version: int) -> str:
 Slots = Mapping[str, Mapping[int, SlotSummary]]
 
 
-def property_text(
-    record: BatchRecord, *, flow: str, folder: str, key_groups: int, epoch: int, slots: Slots, splits: Splits
-) -> str:
-    """The local property that hands a batch to its tasks."""
-    return json.dumps(
-        {
-            "record": record.to_json(),
-            "flow": flow,
-            "folder": folder,
-            "key_groups": key_groups,
-            "epoch": epoch,
-            "slots": encode(slots),
-            "splits": splits,
-        }
-    )
+@dataclass(frozen=True, slots=True)
+class BatchProperty:
+    """What the driver hands to the tasks of a batch, in a local property of Spark."""
+
+    record: BatchRecord
+    flow: str
+    folder: str
+    key_groups: int
+    epoch: int
+    slots: Slots
+    splits: Splits
+
+    def to_text(self) -> str:
+        return to_text(self, format=FORMAT)
 
 
 @lru_cache(maxsize=8)
-def _read_property(text: str) -> tuple[BatchRecord, str, TaskState, Splits]:
-    given = json.loads(text)
-    storage = LocalStorage(Path(given["folder"]))
-    slots = {
-        step: {int(slot): decode(SlotSummary, each) for slot, each in slots.items()}
-        for step, slots in given["slots"].items()
-    }
-    state = TaskState(storage, WORKER, given["key_groups"], given["epoch"], slots)
-    return BatchRecord.from_json(given["record"]), given["flow"], state, given["splits"]
+def _read_property(text: str) -> tuple[BatchProperty, TaskState]:
+    given = from_text(BatchProperty, text, format=FORMAT)
+    state = TaskState(LocalStorage(Path(given.folder)), WORKER, given.key_groups, given.epoch, given.slots)
+    return given, state
 
 
 def current_task(reports: ReportAccumulator) -> Task:
@@ -166,28 +151,23 @@ def current_task(reports: ReportAccumulator) -> Task:
             "a task of a Headrace flow runs without its batch record, so its time is unknown. Use the frame only in "
             "hr.write(...); a frame of a pipeline cannot be collected or written by a query of your own.",
         )
-    record, flow, state, splits = _read_property(text)
-    return Task(
-        record,
-        flow,
-        context.partitionId(),
-        lambda key, report: reports.add({key: report}),
-        state,
-        splits,
-    )
+    given, state = _read_property(text)
+
+    def reporter(key: ReportKey, report: Report) -> None:
+        reports.add({key: report})
+
+    return Task(given.record, given.flow, context.partitionId(), reporter, state, given.splits)
 
 
 class ReportsByKey(AccumulatorParam[dict[ReportKey, Report]]):
     """Merges reports by replacing them, where a sum would count a retried task twice."""
 
     def zero(self, value: dict[ReportKey, Report]) -> dict[ReportKey, Report]:
-        """No report yet."""
         return {}
 
     def addInPlace(  # noqa: N802
         self, value1: dict[ReportKey, Report], value2: dict[ReportKey, Report]
     ) -> dict[ReportKey, Report]:
-        """The later report of a key stands."""
         value1.update(value2)
         return value1
 

@@ -99,12 +99,12 @@ def drive(storage: Storage, sink: Sink) -> None:
     while done < BATCHES:
         record = log.append("record", done + 1) if record is None else record
         assert sum(int(storage.open(file).to_pybytes()) for file in files) == sum(range(done + 1))
-        name = str(FileName.new("state", epoch=epoch, batch=done + 1, slot=0))
+        name = str(FileName("state", epoch=epoch, batch=done + 1, slot=0))
         storage.write(name, str(done + 1).encode())
         sink.deliver(done + 1, record.token, mark)
         done, files, mark = done + 1, [*files, name], record.token
         if done == 2:
-            merged = str(FileName.new("state", epoch=epoch, batch=done, slot=1))
+            merged = str(FileName("state", epoch=epoch, batch=done, slot=1))
             storage.write(merged, b"3")
             files = [merged]
         base = log.append("outcome", [done, files, mark], is_base=True)

@@ -92,7 +92,7 @@ def test_of_many_who_create_a_file_one_wins(tmp_path: Path) -> None:
 
 def test_a_sweep_leaves_what_is_named_pinned_running_or_newer(storage: Storage) -> None:
     files = {
-        (epoch, batch): str(FileName.new("state", epoch=epoch, batch=batch, slot=0))
+        (epoch, batch): str(FileName("state", epoch=epoch, batch=batch, slot=0))
         for epoch in (1, 2, 3)
         for batch in (4, 5, 6)
     }
@@ -107,7 +107,7 @@ def test_a_sweep_leaves_what_is_named_pinned_running_or_newer(storage: Storage) 
 
 
 def test_a_pin_that_has_expired_keeps_nothing(storage: Storage) -> None:
-    file = str(FileName.new("state", epoch=1, batch=1, slot=0))
+    file = str(FileName("state", epoch=1, batch=1, slot=0))
     storage.write(file, b"")
     with pin(storage, [file], until=100):
         assert sweep(storage, "state", kept=[], epoch=2, done=1, now=100) == 1
@@ -115,7 +115,7 @@ def test_a_pin_that_has_expired_keeps_nothing(storage: Storage) -> None:
 
 
 def test_a_batch_sweeps_what_the_manifest_before_it_named_and_now_and_then_all_orphans(storage: Storage) -> None:
-    old, kept, pinned, orphan = (str(FileName.new("state", epoch=1, batch=1, slot=slot)) for slot in range(4))
+    old, kept, pinned, orphan = (str(FileName("state", epoch=1, batch=1, slot=slot)) for slot in range(4))
     for file in (old, kept, pinned, orphan):
         storage.write(file, b"")
     sweeper = Sweeper(storage, "state", epoch=1)

@@ -253,10 +253,10 @@ def test_a_drain_is_the_end_of_time_and_only_done_when_its_batch_is() -> None:
     assert record.watermarks == {"payments": END}
     assert bounds(record) == {"hourly": (10, END, BEGINNING), "daily": (BEGINNING, END, BEGINNING)}
     assert record.wake == {"hourly": (3,), "daily": ()}
-    assert not planner.drained
+    assert not planner.last.drained
     planner.conclude(record, BatchReports())
-    assert planner.drained
-    assert new(storage).drained
+    assert planner.last.drained
+    assert new(storage).last.drained
 
 
 def test_idle_clocks_stand_still_while_a_batch_overruns() -> None:
@@ -320,11 +320,11 @@ def test_a_drain_that_crashed_is_one_when_its_batch_has_run_again_and_nothing_co
     planner.conclude(planner.plan(), read(10))
     planner.plan(drain=True)
     again = new(storage)
-    assert not again.drained
+    assert not again.last.drained
     again.conclude(again.plan(), BatchReports())
     with pytest.raises(hr.HeadraceError, match="CHECKPOINT_DRAINED"):
         again.plan()
-    assert new(storage).drained
+    assert new(storage).last.drained
 
 
 def test_idle_clocks_stand_still_while_a_source_does_not_answer() -> None:
@@ -404,7 +404,7 @@ def places(held: Mapping[int, SlotSummary]) -> list[tuple[str, int]]:
 def test_another_number_of_slots_holds_the_same_segments_and_shared_rows(
     held: dict[int, SlotSummary], slots: int
 ) -> None:
-    made = rescaled(held, slots, KEY_GROUPS)
+    made = rescaled(held, [of_slot(slot, slots) for slot in range(slots)])
     assert list(made) == list(range(slots))
     assert places(made) == places(held)
     for slot, each in made.items():
@@ -416,7 +416,7 @@ def test_another_number_of_slots_holds_the_same_segments_and_shared_rows(
 def test_another_number_of_slots_loses_no_row_that_waits_and_nothing_that_is_due(
     held: dict[int, SlotSummary], slots: int
 ) -> None:
-    made = rescaled(held, slots, KEY_GROUPS)
+    made = rescaled(held, [of_slot(slot, slots) for slot in range(slots)])
     assert sum(each.waiting for each in made.values()) == sum(each.waiting for each in held.values())
     due = min((each.due for each in held.values() if each.due is not None), default=None)
     due_clock = min((each.due_clock for each in held.values() if each.due_clock is not None), default=None)

@@ -24,7 +24,7 @@ from headrace.event_time.tracker import WHOLE
 from headrace.generator.source import SECOND, GeneratorEnumerator, GeneratorReader
 from headrace.graph import Graph, defining
 from headrace.observe import history
-from headrace.observe.account import total
+from headrace.observe.account import Account
 from headrace.observe.committed import committed_rows
 
 TROUBLE = hr.Payments(shops=4, late=0.02, duplicates=0.05, broken=0.05, future=0.01)
@@ -145,9 +145,9 @@ def run_until(rows: int, checkpoint: Path, out: Path, spark: SparkSession) -> in
     read = 0
     while read < rows:
         assert not running.wait(0.1)
-        read = total(entry.account for entry in history.read(checkpoint / "copied")).read
+        read = sum((entry.account for entry in history.read(checkpoint / "copied")), Account()).read
     running.stop()
-    return total(entry.account for entry in history.read(checkpoint / "copied")).read
+    return sum((entry.account for entry in history.read(checkpoint / "copied")), Account()).read
 
 
 @pytest.mark.spark

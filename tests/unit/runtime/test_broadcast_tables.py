@@ -13,7 +13,7 @@ from headrace.connectors.files.small_table import file_table
 from headrace.event_time.record import BatchRecord
 from headrace.observe.history import TableVersion
 from headrace.operators.joins.broadcast_join import broadcast_join
-from headrace.runtime.broadcast_tables import BroadcastTables, broadcast_tables
+from headrace.runtime.broadcast_tables import BroadcastTables
 
 MINUTE = 60_000_000
 
@@ -31,7 +31,7 @@ def write(file: Path, level: str) -> None:
 
 def started(folder: Path, source: Path) -> BroadcastTables:
     step = broadcast_join("levels", file_table(source), on="id")
-    return broadcast_tables(LocalStorage(folder), [step, "another step"])
+    return BroadcastTables(LocalStorage(folder), [step, "another step"])
 
 
 def stored(folder: Path) -> list[str]:

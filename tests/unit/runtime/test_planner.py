@@ -116,22 +116,22 @@ def test_the_account_of_all_batches_is_in_the_log() -> None:
     first = _planner(storage, Clock())
     first.conclude(first.plan(), _saw(0), total=so_far)
     first.begin_at({"orders": 7})
-    assert _planner(storage, Clock()).total == so_far
+    assert _planner(storage, Clock()).last.total == so_far
 
 
 def test_positions_move_when_a_batch_is_done_and_a_batch_that_runs_again_reads_what_was_logged() -> None:
     storage, clock = MemoryStorage(), Clock()
     planner = _planner(storage, clock)
     planner.begin_at({"payments": 3})
-    assert (planner.done, _planner(storage, clock).positions) == (-1, {"payments": 3})
+    assert (planner.last.batch, _planner(storage, clock).last.positions) == (-1, {"payments": 3})
     planner = _planner(storage, clock)
     logged = planner.plan(reads={"payments": SourceRead(3, 7, {"": 2})})
     again = _planner(storage, clock)
-    assert (again.runs_again, again.positions) == (True, {"payments": 3})
+    assert (again.runs_again, again.last.positions) == (True, {"payments": 3})
     assert again.plan(reads={"payments": SourceRead(3, 9)}) == logged
     again.conclude(logged, _saw(10 * SECOND))
-    assert (again.runs_again, again.positions) == (False, {"payments": 7})
-    assert _planner(storage, clock).positions == {"payments": 7}
+    assert (again.runs_again, again.last.positions) == (False, {"payments": 7})
+    assert _planner(storage, clock).last.positions == {"payments": 7}
 
 
 def test_a_planner_that_was_replaced_logs_nothing_more() -> None:
@@ -153,7 +153,7 @@ def test_every_batch_has_a_token_of_its_own_which_it_keeps_when_it_runs_again() 
     assert len({first.token, second.token, ""}) == 3
     again = _planner(storage, clock)
     assert again.plan().token == second.token
-    assert again.marks == {"main > table": dict.fromkeys((0, 2), MarkedBatch(0, first.token))}
+    assert again.last.marks == {"main > table": dict.fromkeys((0, 2), MarkedBatch(0, first.token))}
 
 
 def test_slots_in_which_something_is_due_are_woken() -> None:
@@ -174,7 +174,7 @@ def test_a_drain_ends_time_and_is_remembered() -> None:
     assert (record.watermarks, record.drain) == ({"payments": END}, True)
     assert record.wake["minutely"] == (3,)
     planner.conclude(record, _saw(10 * SECOND))
-    assert _planner(storage, clock).drained
+    assert _planner(storage, clock).last.drained
 
 
 def test_a_source_that_is_idle_lets_time_go_on_without_a_row() -> None:

@@ -68,7 +68,7 @@ class Slots:
 
     def states(self, dead_until: int = -1) -> list[tuple[GroupRange, SlotState]]:
         ranges = [GroupRange.of_slot(slot, slots=self.slots, key_groups=KEY_GROUPS) for slot in range(self.slots)]
-        new_name = lambda: str(FileName.new("state", epoch=1, batch=self.batch, slot=0))  # noqa: E731
+        new_name = lambda: str(FileName("state", epoch=1, batch=self.batch, slot=0))  # noqa: E731
         files = SegmentFiles(self.storage, OpenSegments(), new_name)
         return [(groups, SlotState(files, ROWS, self.segments, groups, dead_until)) for groups in ranges]
 

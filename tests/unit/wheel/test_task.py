@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from headrace.nodes import NodeId
 from headrace.reports import Report, ReportKey, SlotSummary, SourceReport, StateReport, StepReport
 from headrace.state.group_range import GroupRange
 from headrace.state.segment import HASH, WORKER, SegmentRange
-from headrace.wheel.task import ReportsByKey, Task, _read_property, current_task, property_text, take_reports
+from headrace.wheel.task import BatchProperty, ReportsByKey, Task, _read_property, current_task, take_reports
 from tests.tasks import state_in_memory
 
 TENS = NodeId("step", "tens")
@@ -30,9 +31,11 @@ SPLITS = {"payments": [[["t", 0, 3, 7]], []]}
 
 
 def test_the_property_hands_over_the_whole_record_and_what_every_slot_holds(tmp_path: Path) -> None:
-    text = property_text(RECORD, flow="spend", folder=str(tmp_path), key_groups=128, epoch=6, slots=HELD, splits=SPLITS)
-    record, flow, state, splits = _read_property(text)
-    assert (record, flow, splits) == (RECORD, "spend", SPLITS)
+    handed = BatchProperty(RECORD, "spend", str(tmp_path), 128, 6, HELD, SPLITS)
+    text = handed.to_text()
+    assert json.loads(text)["format"] == 1
+    given, state = _read_property(text)
+    assert given == handed
     assert (state.key_groups, state.epoch, state.slots) == (128, 6, HELD)
     # The segments lie beside the side rows, and stay open in the worker from batch to batch.
     (tmp_path / "a.arrow").write_bytes(b"segment")

@@ -18,8 +18,8 @@ from headrace.checkpoint.storage import Storage
 from headrace.connectors.base.decoding import POSITION, Columns, Decoded, readable
 from headrace.connectors.base.enumerator import BoundedEnumerator, FrameEnumerator, SplitEnumerator
 from headrace.errors import DefinitionError
-from headrace.event_time.strategy import TimeStrategy
-from headrace.graph import Origin, SourceNode, active_graph, tagged
+from headrace.event_time.strategy import TimeStrategy, tagged
+from headrace.graph import Origin, SourceNode, active_graph
 from headrace.nodes import NodeId
 from headrace.reports import SourceReport
 from headrace.schemas import MOMENT, from_arrow, polars_schema

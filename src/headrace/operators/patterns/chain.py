@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 from headrace.durations import Duration, positive_microseconds
-from headrace.errors import DefinitionError
-from headrace.graph import check_name
+from headrace.errors import DefinitionError, check_name
 from headrace.operators.patterns.definition import Contiguity, Element
 from headrace.stability import stable
 

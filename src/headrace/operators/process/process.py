@@ -9,8 +9,7 @@ from typing import Any
 import polars as pl
 
 from headrace.durations import spoken
-from headrace.errors import DefinitionError, check_choice
-from headrace.graph import check_name
+from headrace.errors import DefinitionError, check_choice, check_name
 from headrace.keys import key_argument, key_columns
 from headrace.nodes import DeclaredState
 from headrace.operators.process.errors import OnError, Then

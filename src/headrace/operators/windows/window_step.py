@@ -57,14 +57,11 @@ class WindowStep(AggregatingStep):
     """A window step; call ``.agg()`` and ``.late()`` before use."""
 
     taken = TAKEN
+    keeps_key = True
     result_columns: ClassVar[tuple[str, ...]] = TAKEN[:-1]
 
     emission: Emission = ON_CLOSE
     accumulation: AccumulationMode = ACCUMULATING
-
-    @property
-    def keeps_key(self) -> bool:
-        return True
 
     def emit(self, emission: Emission) -> Self:
         """Choose when results are emitted; ``hr.on_close()`` by default."""
