@@ -236,11 +236,14 @@ class Flow:
             raise reported(error) or self._failed(record, error) from error
 
     def _failed(self, record: BatchRecord, error: BaseException) -> HeadraceError:
-        said = author_traceback(error) or str(error).partition("\n\tat ")[0]
+        said = str(error).partition("\n\tat ")[0]
+        what, then = "a task failed", "Correct what the error says and start again"
+        if "[SPARK_JOB_CANCELLED]" in said:
+            what, then = "somebody has cancelled its job, in Spark's UI or by a call", "Start again"
         return HeadraceError(
             "BATCH_FAILED",
-            f"flow {self.node.name!r}, batch {record.batch}: a task failed, and the batch is not done. Correct what "
-            f"the error says and start again: the same batch runs.\n{said}",
+            f"flow {self.node.name!r}, batch {record.batch}: {what}, and the batch is not done. {then}: the same batch "
+            f"runs.\n{author_traceback(error) or said}",
         )
 
     def _run(self, record: BatchRecord, began: float) -> None:
