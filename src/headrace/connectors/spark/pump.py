@@ -11,6 +11,7 @@ from headrace.checkpoint.storage import Storage
 from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.base.source import Gate, RowsReader, add_frame_source
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.operators.unsupported_operations import UnsupportedOperations
 from headrace.schemas import polars_schema
 from headrace.stability import stable
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 PUMP = "pump"
 """The folder of a flow for the checkpoints of Spark's queries."""
 KIND = "stream"
+COLUMNS_OF_ITS_OWN = "columns that the stream brings, as offset of Kafka or _metadata.file_path of files"
 LOOK_SECONDS = 0.05
 
 
@@ -42,6 +44,8 @@ def source(frame: DataFrame, *, name: str) -> DataFrame:
             "NOT_A_STREAM",
             f"source {name!r}: the frame is a table and not a stream, so it ends. Use hr.over(frame, step), or "
             "pipeline.backfill(...).",
+    # Operators that see many rows are Spark's business here: its query knows them, and repeats them exactly.
+    UnsupportedOperations(f"source {name!r}", lambda _: False, COLUMNS_OF_ITS_OWN).check(frame)
         )
     columns = tuple(polars_schema(frame.schema))
     fingerprint = {"kind": KIND, "schema": frame.schema.simpleString()}
