@@ -28,7 +28,7 @@ from headrace.runtime.modes import Mode, Throttle
 from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import NO_READS, Planner, Writing
 from headrace.runtime.session import batch_session
-from headrace.runtime.source_reads import SourceReads
+from headrace.runtime.source_reads import Cancelled, SourceReads
 from headrace.wheel.task import PROPERTY, SIDE, STATE, property_text, take_reports
 
 if TYPE_CHECKING:
@@ -46,10 +46,6 @@ def _topology(graph: Graph, node: FlowNode) -> Topology:
         frozenset(name for name in node.sources if graph.sources[name].divided),
         {name: graph.steps[name].step.holdback for name in node.steps},
     )
-
-
-class Cancelled(Exception):
-    """A batch was given up because the flow stops and a server does not answer."""
 
 
 class Flow:
@@ -173,14 +169,14 @@ class Flow:
     def _next_reads(self) -> Reads | None:
         """Wait until there is something to do; None when the flow is to stop.
 
-        After a batch that left rows unread the next one comes at once; else at the interval, for rows or for what is
-        due.
+        After a batch that left rows unread the next one comes at once, and so do rows that a source offers; else at
+        the interval, for rows or for what is due.
         """
         while not self._stopping.is_set():
             self._lease.check()
             self._claim_when_due()
             now = time.monotonic()
-            if now >= self._looks_at:
+            if now >= self._looks_at or self._reads.call:
                 reads = self.look()
                 waiting = any(rows for read in reads.values() for rows in read.unread.values())
                 self._looks_at = now if waiting else now + self._mode.interval / 1_000_000
@@ -271,6 +267,7 @@ class Flow:
         self._lease.check()
         self._total = total((self._total, account))
         self.planner.conclude(record, reports, outputs.marked, encode(self._total))
+        self._reads.conclude(record)
         self._tables.forget(record.tables)
         self._sweeper.batch(self.planner.files, done=record.batch, now=self._clock())
         whole = time.monotonic() - began
