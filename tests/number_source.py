@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,10 @@ WITHOUT_TIME = 100
 
 
 class Numbers(DataSource):
-    """Reads ``newest`` in the folder of its options: so many numbers there are. A file ``broken`` stops it."""
+    """Reads ``newest`` in the folder of its options: so many numbers there are.
+
+    A file ``broken`` stops it; while there is a file ``away`` it tries again and again, and leaves a file ``asked``.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -28,7 +32,9 @@ class Numbers(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         """Made on the driver; tasks get a copy."""
-        return NumbersReader(Path(self.options["folder"]))
+        folder = Path(self.options["folder"])
+        wait_for_it(folder)
+        return NumbersReader(folder)
 
 
 class NumbersReader(DataSourceStreamReader):
@@ -43,6 +49,7 @@ class NumbersReader(DataSourceStreamReader):
 
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
         """Up to the newest number."""
+        wait_for_it(self._folder)
         return {"n": int((self._folder / "newest").read_text())}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
@@ -56,6 +63,13 @@ class NumbersReader(DataSourceStreamReader):
             raise ConnectionError("the numbers are gone")
         for number in range(*partition.value):
             yield number, START + timedelta(seconds=number) if number % WITHOUT_TIME else None
+
+
+def wait_for_it(folder: Path) -> None:
+    """Try to reach the numbers until they are there."""
+    while (folder / "away").exists():
+        (folder / "asked").touch()
+        time.sleep(0.02)
 
 
 def land(folder: Path, newest: int) -> None:

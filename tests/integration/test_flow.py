@@ -311,6 +311,41 @@ def test_a_task_that_fails_is_told_with_the_author_s_traceback_and_its_batch_run
     assert history.read(place.checkpoint / "spend")[1].clock == begun.clock
 
 
+def test_a_job_that_somebody_cancels_is_told_as_cancelled_and_its_batch_runs_again(
+    place: Any, spark: SparkSession
+) -> None:
+    _land(place)
+    reached, goes_on = str(place.root / "reached"), place.root / "goes on"
+    free = str(goes_on)
+
+    def halting(frame: DataFrame) -> DataFrame:
+        def halt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import time
+
+            for batch in batches:
+                while 7 in batch.column("amount").to_pylist() and not Path(free).exists():
+                    Path(reached).touch()
+                    time.sleep(0.02)
+                yield batch
+
+        return frame.mapInArrow(halt, frame.schema)
+
+    pipeline = _pipeline(place, hr.to_memory("cancelled"), before=halting)
+    running = pipeline.start(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    while not Path(reached).exists():
+        assert not running.wait(0.05)
+    spark.sparkContext.cancelAllJobs()
+    with pytest.raises(hr.HeadraceError) as raised:
+        running.wait()
+    assert str(raised.value).startswith(
+        "[BATCH_FAILED] flow 'spend', batch 1: somebody has cancelled its job, in Spark's UI or by a call, and the "
+        "batch is not done. Start again: the same batch runs.\n"
+    )
+    goes_on.touch()
+    pipeline.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    assert _windows("cancelled") == EXPECTED
+
+
 def test_a_failure_in_the_author_s_sql_is_told_without_the_frames_of_java(place: Any, spark: SparkSession) -> None:
     _land(place)
     strict = "amount < 7 or raise_error('seven is too much') is null"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 import headrace as hr
 from headrace.observe import history
 from headrace.observe.committed import committed_rows
 from headrace.runtime.pipeline import Pipeline, Running
+from headrace.runtime.planner import Planner
 from tests.number_source import WITHOUT_TIME, Numbers, land
 
 pytestmark = pytest.mark.spark
@@ -53,6 +58,21 @@ def wait_for_rows(running: Running, folder: Path, rows: int) -> None:
     while not (folder / "out" / "_commits").exists() or committed_rows(folder / "out").height < rows:
         assert not running.wait(0.05), "the flow has ended"
         assert time.monotonic() < deadline, f"{rows} rows are not there after {PATIENCE} s"
+
+
+def wait_for(fact: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not fact():
+        assert time.monotonic() < deadline, f"{what} has not come after {PATIENCE} s"
+        time.sleep(0.02)
+
+
+def stop(running: Running) -> None:
+    """Stop a flow that must not wait for its source."""
+    stopping = threading.Thread(target=running.stop, daemon=True)
+    stopping.start()
+    stopping.join(PATIENCE / 4)
+    assert not stopping.is_alive(), "the flow does not stop"
 
 
 def expected(rows: int) -> list[tuple[int, int, int]]:
@@ -144,3 +164,136 @@ def test_rows_that_nobody_can_count_ahead_cannot_be_capped(tmp_path: Path, spark
 def test_a_table_is_no_stream(tmp_path: Path, spark: SparkSession) -> None:
     with pytest.raises(hr.DefinitionError, match=r"\[NOT_A_STREAM\] source 'rows': the frame is a table"):
         passing(tmp_path, lambda spark: spark.range(5)).explain(spark=spark)
+
+
+def test_a_checkpoint_of_spark_s_that_does_not_fit_the_log_is_refused_and_the_right_one_goes_on(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    spark.dataSource.register(Numbers)
+    passed, flow, kept = passing(tmp_path, numbers(tmp_path)), tmp_path / "checkpoint" / "passed", tmp_path / "kept"
+
+    def run() -> None:
+        passed.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(), spark=spark)
+
+    def put(part: str, copy: str) -> None:
+        shutil.rmtree(flow / part, ignore_errors=True)
+        if (kept / copy).exists():
+            shutil.copytree(kept / copy / part, flow / part)
+
+    for number in range(3):
+        land(tmp_path, 10 * (number + 1))
+        run()
+        shutil.copytree(flow, kept / str(number))
+    for copy in ("newer", "another"):
+        shutil.copytree(kept / "2", kept / copy)
+    for log in ("offsets", "commits"):
+        folder = kept / "newer" / "pump" / "rows" / log
+        shutil.copy(folder / "2", folder / "3")
+    (kept / "another" / "pump" / "rows" / ".metadata.crc").unlink()
+    other = "cfb0ed53-1c33-47d8-9afd-fd6ea8cfb2ff"
+    (kept / "another" / "pump" / "rows" / "metadata").write_text(f'{{"id":"{other}"}}')
+    for part, copy, why in (
+        ("pump", "none", "no batch has been begun"),
+        ("pump", "1", "batch 1 is the last that has been begun"),
+        ("pump", "newer", "batch 3 is done"),
+        ("log", "1", "batch 2 is done"),
+        ("pump", "another", f"its query is {other}"),
+    ):
+        put(part, copy)
+        with pytest.raises(hr.HeadraceError, match=rf"^\[RANGE_CHANGED\] Spark's stream 'rows': .*{why}.* one copy"):
+            run()
+        put("log", "2")
+        put("pump", "2")
+    land(tmp_path, 40)
+    run()
+    assert sorted(committed_rows(tmp_path / "out")["n"]) == list(range(40))
+
+
+def test_a_batch_that_was_not_recorded_or_not_committed_by_spark_is_taken_once(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.dataSource.register(Numbers)
+    passed, pump = passing(tmp_path, numbers(tmp_path)), tmp_path / "checkpoint" / "passed" / "pump" / "rows"
+
+    def run() -> None:
+        passed.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(), spark=spark)
+
+    def dying(*_: object, **__: object) -> None:
+        raise ConnectionError("the driver dies")
+
+    land(tmp_path, 10)
+    with monkeypatch.context() as patched:
+        patched.setattr(Planner, "plan", dying)
+        with pytest.raises(ConnectionError):
+            run()
+    assert (pump / "offsets" / "0").exists()
+    run()
+    for name in ("0", ".0.crc"):
+        (pump / "commits" / name).unlink()
+    land(tmp_path, 20)
+    run()
+    assert sorted(committed_rows(tmp_path / "out")["n"]) == list(range(20))
+
+
+def test_a_flow_stops_while_spark_waits_for_its_source(tmp_path: Path, spark: SparkSession) -> None:
+    spark.dataSource.register(Numbers)
+    passed, away, broken = passing(tmp_path, numbers(tmp_path)), tmp_path / "away", tmp_path / "broken"
+    pump = tmp_path / "checkpoint" / "passed" / "pump" / "rows"
+
+    def start() -> Running:
+        return passed.start(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(), spark=spark)
+
+    def stop_in_vain() -> None:
+        """The source does not answer: neither for a batch, nor for one that runs again."""
+        (tmp_path / "asked").unlink(missing_ok=True)
+        away.touch()
+        running = start()
+        wait_for((tmp_path / "asked").exists, "a question to the source")
+        stop(running)
+        away.unlink()
+
+    land(tmp_path, 10)
+    stop_in_vain()
+    broken.touch()
+    with pytest.raises(hr.HeadraceError, match="the numbers are gone"):
+        start().wait()
+    broken.unlink()
+    assert (pump / "offsets" / "0").exists()
+    stop_in_vain()
+    start().wait()
+    assert sorted(committed_rows(tmp_path / "out")["n"]) == list(range(10))
+
+
+def test_a_batch_that_spark_offers_does_not_wait_for_the_next_look(tmp_path: Path, spark: SparkSession) -> None:
+    spark.dataSource.register(Numbers)
+    passed = passing(tmp_path, numbers(tmp_path))
+    land(tmp_path, 10)
+    running = passed.start(checkpoint=tmp_path / "checkpoint", mode=hr.micro_batch("1 hour"), spark=spark)
+    # The first look comes before Spark offers anything, and the next one in an hour.
+    wait_for_rows(running, tmp_path, 10)
+    running.stop()
+    assert sorted(committed_rows(tmp_path / "out")["n"]) == list(range(10))
+
+
+SHAPES: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "uuid": lambda frame: frame.selectExpr("uuid() AS id"),
+    "rand": lambda frame: frame.where("rand() < 0.5").withColumn("double", F.col("value") * 2),
+    "monotonically_increasing_id": lambda frame: frame.select(F.monotonically_increasing_id().alias("id")),
+    "the clock": lambda frame: frame.withColumn("seen", F.current_timestamp()),
+    "dropDuplicates": lambda frame: frame.withWatermark("timestamp", "1 minute").dropDuplicates(["value", "timestamp"]),
+    "groupBy": lambda frame: (
+        frame.withWatermark("timestamp", "1 minute").groupBy(F.window("timestamp", "1 minute")).count()
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_function_that_spark_would_answer_anew_is_refused_in_the_frame_of_a_stream(
+    shape: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    shaped = passing(tmp_path, lambda spark: SHAPES[shape](spark.readStream.format("rate").load()))
+    if shape in ("uuid", "rand", "monotonically_increasing_id"):
+        with pytest.raises(hr.DefinitionError, match=rf"^\[SPARK_NOT_REPEATABLE\] source 'rows': {shape}\("):
+            shaped.explain(spark=spark)
+    else:
+        assert "read by a query of Spark" in shaped.explain(spark=spark)

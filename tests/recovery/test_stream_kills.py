@@ -1,4 +1,4 @@
-"""``kill -9`` again and again while Spark reads the source: every row is there once."""
+"""``kill -9`` while Spark reads the source, again and again and at named steps: every row is there once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from headrace.checkpoint.storage import LocalStorage
+from headrace.event_time.record import BatchLog
 from headrace.observe import history
 from tests.number_source import WITHOUT_TIME, land
 
@@ -51,3 +53,37 @@ def test_a_stream_that_spark_reads_is_exact_after_ten_kills(new_job: Callable[..
     assert minutes["window"].n_unique() == minutes.height
     letters = job.listed("checkpoint/passed/dead_letters")
     assert letters.height == newest - len(good)
+
+
+@pytest.mark.parametrize(
+    ("step", "batch", "concluded", "begun", "committed"),
+    [
+        ("before the record", 0, -1, 0, -1),
+        ("after the record", 1, 0, 1, 0),
+        ("between our outcome and Spark's commit", 1, 1, 1, 0),
+    ],
+)
+def test_a_crash_between_our_log_and_spark_s_leaves_no_trace(
+    new_job: Callable[..., Any], step: str, batch: int, concluded: int, begun: int, committed: int
+) -> None:
+    job = new_job(step.replace(" ", "_"), "stream_job.py")
+    flow, marker = job.root / "checkpoint" / "passed", job.root / "marker"
+    land(job.root, 100)
+    given = ("--failpoint", step, "--batch", str(batch), "--marker", str(marker))
+    with job.running("--stream", "passed", *given) as process:
+        while batch and len(history.read(flow)) == 0:
+            assert process.poll() is None, job.said()
+            time.sleep(0.02)
+        land(job.root, 1_000)
+        assert process.wait(PATIENCE) == -9, job.said()
+    assert marker.exists(), job.said()
+    log, pump = BatchLog(LocalStorage(flow)), flow / "pump" / "rows"
+    assert log.next_batch - 1 == concluded
+    newest = [
+        max((int(each.name) for each in (pump / of_spark).glob("[0-9]*")), default=-1)
+        for of_spark in ("offsets", "commits")
+    ]
+    assert newest == [begun, committed]
+    land(job.root, 2_000)
+    assert job.run("--stream", "passed", "--drain") == 0, job.said()
+    assert sorted(job.listed("out")["n"]) == [number for number in range(2_000) if number % WITHOUT_TIME]

@@ -109,6 +109,8 @@ class UnsupportedOperations:
     """Which step or flow reads the rows."""
     is_stream: Callable[[Plan], bool]
     """Whether a node gives the rows of a stream, so that nothing of the author's lies below."""
+    position: str = _POSITION
+    """What tells rows apart by where they came from."""
 
     def check(self, frame: DataFrame) -> None:
         """Refuse the first operation in a frame's plan that is not supported."""
@@ -140,7 +142,8 @@ class UnsupportedOperations:
         for each in plan.expressions:
             unrepeatable = not each.is_repeatable and all(inner.is_repeatable for inner in each.children)
             if unrepeatable or each.kind == "CurrentTime":
-                raise self._unrepeatable(each, REPEATABLE.get(each.kind, "an expression of the row's own columns"))
+                instead = REPEATABLE.get(each.kind, "an expression of the row's own columns")
+                raise self._unrepeatable(each, self.position if instead == _POSITION else instead)
             if each.kind == "AesEncrypt" and _has_random_vector(each):
                 raise self._unrepeatable(each, "aes_encrypt with a vector of your own, or mode 'ECB'")
             if each.kind in _READS_TIMES and (word := _moment(each)) is not None:

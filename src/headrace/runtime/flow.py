@@ -28,7 +28,7 @@ from headrace.runtime.modes import Mode, Throttle
 from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import NO_READS, Planner, Writing
 from headrace.runtime.session import batch_session
-from headrace.runtime.source_reads import SourceReads
+from headrace.runtime.source_reads import Cancelled, SourceReads
 from headrace.wheel.task import PROPERTY, SIDE, STATE, BatchProperty, take_reports
 
 if TYPE_CHECKING:
@@ -48,10 +48,6 @@ def _topology(graph: Graph, node: FlowNode) -> Topology:
     )
 
 
-class Cancelled(Exception):
-    """A batch was given up because the flow stops and a server does not answer."""
-
-
 class Flow:
     """The driver's side of one ``hr.write``."""
 
@@ -66,7 +62,7 @@ class Flow:
         self._mode = mode
         self._lease = lease
         self._claimed = 0.0
-        self._looks_at = 0.0
+        self._looks_at = self._begins_at = 0.0
         self._stopping = threading.Event()
         self._cancelled = False
         self.failure: BaseException | None = None
@@ -170,17 +166,18 @@ class Flow:
         """Wait until there is something to do; None when the flow is to stop.
 
         After a batch that left rows unread the next one comes at once; else at the interval, for rows or for what is
-        due.
+        due. A source that calls is asked before the next look, but not within the interval of a batch.
         """
         while not self._stopping.is_set():
             self._lease.check()
             self._claim_when_due()
             now = time.monotonic()
-            if now >= self._looks_at:
+            if now >= self._looks_at or (now >= self._begins_at and self._reads.call):
                 reads = self.look()
                 waiting = any(rows for read in reads.values() for rows in read.unread.values())
                 self._looks_at = now if waiting else now + self._mode.interval / 1_000_000
                 if _brings_rows(reads) or self.planner.time.wants_batch():
+                    self._begins_at = self._looks_at
                     return reads
             self._stopping.wait(min(WATCH_SECONDS, max(0.0, self._looks_at - time.monotonic())))
         return None
@@ -228,11 +225,14 @@ class Flow:
             raise reported(error) or self._failed(record, error) from error
 
     def _failed(self, record: BatchRecord, error: BaseException) -> HeadraceError:
-        said = author_traceback(error) or str(error).partition("\n\tat ")[0]
+        said = str(error).partition("\n\tat ")[0]
+        what, then = "a task failed", "Correct what the error says and start again"
+        if "[SPARK_JOB_CANCELLED]" in said:
+            what, then = "somebody has cancelled its job, in Spark's UI or by a call", "Start again"
         return HeadraceError(
             "BATCH_FAILED",
-            f"flow {self.node.name!r}, batch {record.batch}: a task failed, and the batch is not done. Correct what "
-            f"the error says and start again: the same batch runs.\n{said}",
+            f"flow {self.node.name!r}, batch {record.batch}: {what}, and the batch is not done. {then}: the same batch "
+            f"runs.\n{author_traceback(error) or said}",
         )
 
     def _run(self, record: BatchRecord, began: float) -> None:
@@ -260,6 +260,7 @@ class Flow:
         self._lease.check()
         self._total += account
         self.planner.conclude(record, reports, outputs.marked, encode(self._total))
+        self._reads.conclude(record)
         self._tables.forget(record.tables)
         self._sweeper.batch(self.planner.last.files, done=record.batch, now=self._clock())
         whole = time.monotonic() - began

@@ -5,11 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.checkpoint.outages import OutageMarker
 from headrace.checkpoint.storage import Storage
-from headrace.connectors.base.enumerator import Enumerator, FrameEnumerator, OpenEnumerator, Planned, SplitEnumerator
+from headrace.connectors.base.enumerator import (
+    Enumerator,
+    FrameEnumerator,
+    NotYet,
+    OpenEnumerator,
+    Planned,
+    SplitEnumerator,
+)
 from headrace.connectors.base.sink import Unreachable
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, Position, SourceRead
@@ -20,9 +28,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 T = TypeVar("T")
+LOOK_SECONDS = 0.02
 ASKED_AGAIN_SECONDS = 1.0
 PATIENCE_SECONDS = 600.0
 """How long a run over what is there waits for a source that does not answer."""
+
+
+class Cancelled(Exception):
+    """A batch was given up because the flow stops and a server does not answer."""
 
 
 class SourceReads:
@@ -33,6 +46,7 @@ class SourceReads:
         self._enumerators: dict[str, Enumerator] = {
             name: node.enumerator(storage) for name, node in self._nodes.items()
         }
+        self._open = {name: each for name, each in self._enumerators.items() if isinstance(each, OpenEnumerator)}
         self._markers = {
             name: OutageMarker(storage, f"source.{name}", each.place) for name, each in self._enumerators.items()
         }
@@ -81,22 +95,41 @@ class SourceReads:
     def frames(self, record: BatchRecord) -> dict[str, DataFrame]:
         """The rows of a batch that Spark reads."""
         return {
-            name: enumerator.frame(record.reads[name].since, record.reads[name].until)
+            name: self._awaited(partial(enumerator.frame, record.reads[name].since, record.reads[name].until))
             for name, enumerator in self._enumerators.items()
             if isinstance(enumerator, FrameEnumerator) and name in record.reads and record.reads[name].brings_rows
         }
 
+    @property
+    def call(self) -> bool:
+        """Whether a source has rows that wait, or anything else to say."""
+        return any(enumerator.calls for enumerator in self._open.values())
+
+    def conclude(self, record: BatchRecord) -> None:
+        """Tell sources that a batch is done."""
+        for name, enumerator in self._open.items():
+            if name in record.reads:
+                enumerator.conclude(record.reads[name].until)
+
     def close(self) -> None:
-        for enumerator in self._enumerators.values():
-            if isinstance(enumerator, OpenEnumerator):
-                enumerator.close()
+        for enumerator in self._open.values():
+            enumerator.close()
+
+    def _awaited(self, question: Callable[[], T]) -> T:
+        """An answer, once it is known."""
+        while True:
+            try:
+                return question()
+            except NotYet:
+                if self._stopping.wait(LOOK_SECONDS):
+                    raise Cancelled from None
 
     def _ask(self, name: str, question: Callable[[Enumerator], T], *, patient: bool) -> T | None:
         """A source's answer; None while it does not answer, or when the flow stops meanwhile."""
         asked = time.monotonic()
         while True:
             try:
-                answer = question(self._enumerators[name])
+                answer = self._awaited(partial(question, self._enumerators[name]))
             except Unreachable as problem:
                 self._away.add(name)
                 self._markers[name].begin(str(problem))

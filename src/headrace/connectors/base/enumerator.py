@@ -13,6 +13,10 @@ SOURCES = "sources"
 """The folder of a flow for what enumerators have to remember."""
 
 
+class NotYet(Exception):
+    """Whether there are rows will be known soon: ask again, unless the flow stops."""
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
     """Up to where a batch reads a source."""
@@ -25,7 +29,10 @@ class Planned:
 
 
 class Enumerator(Protocol):
-    """Finds, on the driver, what is new in a source. Positions are JSON values; ``Unreachable`` means: ask again."""
+    """Finds, on the driver, what is new in a source. Positions are JSON values.
+
+    ``Unreachable`` means that a server is away, ``NotYet`` that the answer is to come: ask again.
+    """
 
     @property
     def place(self) -> str:
@@ -59,7 +66,14 @@ class FrameEnumerator(Enumerator, Protocol):
 
 @runtime_checkable
 class OpenEnumerator(Enumerator, Protocol):
-    """An enumerator that keeps something open while its flow runs."""
+    """An enumerator that keeps something open while its flow runs, by which rows come when they like."""
+
+    @property
+    def calls(self) -> bool:
+        """Whether it has something to say, so that the next look need not be waited for."""
+
+    def conclude(self, until: Any) -> None:
+        """The batch that read up to here is done."""
 
     def close(self) -> None:
         """Let it go; whoever asks next opens it again."""

@@ -11,16 +11,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.checkpoint.storage import Storage
-from headrace.connectors.base.enumerator import Planned
+from headrace.connectors.base.enumerator import NotYet, Planned
 from headrace.connectors.base.source import Gate, RowsReader, add_source
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.operators.unsupported_operations import UnsupportedOperations
 from headrace.schemas import polars_schema
 from headrace.stability import stable
 
 PUMP = "pump"
 """The folder of a flow for the checkpoints of Spark's queries."""
 KIND = "stream"
-LOOK_SECONDS = 0.05
+COLUMNS_OF_ITS_OWN = "columns that the stream brings, as offset of Kafka or _metadata.file_path of files"
 
 
 @stable
@@ -42,28 +43,30 @@ def source(frame: DataFrame, *, name: str) -> DataFrame:
             f"source {name!r}: the frame is a table and not a stream, so it ends. Use hr.over(frame, step), or "
             "pipeline.backfill(...).",
         )
+    # Operators that see many rows are Spark's business here: its query knows them, and repeats them exactly.
+    UnsupportedOperations(f"source {name!r}", lambda _: False, COLUMNS_OF_ITS_OWN).check(frame)
     columns = tuple(polars_schema(frame.schema))
     fingerprint = {"kind": KIND, "schema": frame.schema.simpleString()}
     gate = Gate(name, RowsReader(name, columns), None)
 
     def pump(storage: Storage) -> Pump:
-        return Pump(name, frame, f"{storage}/{PUMP}/{name}")
+        return Pump(name, frame, storage)
 
     return add_source(frame.sparkSession, gate, pump, frame.schema, fingerprint, given=frame.schema)
 
 
 class Pump:
-    """Runs a query of Spark and hands its batches to the loop. A position is the number of Spark's last batch.
+    """Runs a query of Spark and hands its batches to the loop. A position is the query and Spark's number of its batch.
 
     Spark commits a batch when ours, which holds its rows, is concluded; a batch that was concluded before a crash is
-    passed over when Spark brings it again.
+    passed over when Spark brings it again. What Spark's checkpoint and our log say must be of one history.
     """
 
-    def __init__(self, name: str, frame: DataFrame, checkpoint: str) -> None:
+    def __init__(self, name: str, frame: DataFrame, storage: Storage) -> None:
         self.place = f"Spark's stream {name!r}"
-        self._name = name
         self._frame = frame
-        self._checkpoint = checkpoint
+        self._storage = storage
+        self._folder = f"{PUMP}/{name}"
         self._query: StreamingQuery | None = None
         self._ends = self._closed = False
         self._resumes = self._brought = False
@@ -71,29 +74,46 @@ class Pump:
         self._offered: tuple[int, DataFrame] | None = None
         self._changed = threading.Condition()
 
-    def initial(self) -> dict[str, int]:
-        return {"batch": -1}
+    def initial(self) -> dict[str, Any]:
+        return {"query": None, "batch": -1}
 
     def stop_at_newest(self) -> None:
         self.close()
         self._ends = self._resumes = True
         self._brought = False
 
-    def plan(self, since: dict[str, int], *, most: int | None) -> Planned:
+    def plan(self, since: dict[str, Any], *, most: int | None) -> Planned:
         """The batch that Spark offers, if it does; in a run over what is there it is waited for."""
-        offered = self._next(since["batch"], wait=self._ends)
-        return Planned(since if offered is None else {"batch": offered[0]})
+        query = self._query_behind(since, since)
+        offered = self._next(query, since)
+        if offered is not None:
+            return Planned({"query": query.id, "batch": offered[0]})
+        if not self._ends:
+            return Planned(since)
+        if query.isActive:
+            raise NotYet
+        if self._resumes and self._brought:
+            # The first query over what is there may end with a batch that was begun before, and look no further.
+            self._resumes, self._query = False, None
+            raise NotYet
+        return Planned(since)
 
-    def frame(self, since: dict[str, int], until: dict[str, int]) -> DataFrame:
-        offered = self._next(since["batch"], wait=True)
-        if offered is None or offered[0] != until["batch"]:
-            found = "none any more" if offered is None else f"batch {offered[0]}"
-            raise HeadraceError(
-                "RANGE_CHANGED",
-                f"{self.place}: the batch to be run again needs Spark's batch {until['batch']}, and Spark has {found}. "
-                f"Its checkpoint {self._checkpoint!r} was changed: restore the flow's folder from one copy.",
-            )
+    def frame(self, since: dict[str, Any], until: dict[str, Any]) -> DataFrame:
+        offered = self._next(self._query_behind(since, until), since)
+        if offered is None:
+            raise NotYet
         return offered[1]
+
+    @property
+    def calls(self) -> bool:
+        return self._offered is not None or (self._query is not None and not self._query.isActive)
+
+    def conclude(self, until: dict[str, Any]) -> None:
+        with self._changed:
+            self._concluded = until["batch"]
+            if self._offered is not None and self._offered[0] == self._concluded:
+                self._offered = None
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Stop the query; Spark brings a batch that is not concluded again."""
@@ -118,42 +138,60 @@ class Pump:
         finally:
             log4j.core.config.Configurator.setLevel(name, before)
 
-    def _next(self, concluded: int, *, wait: bool) -> tuple[int, DataFrame] | None:
-        """The batch behind the last concluded one, once Spark offers it."""
-        with self._changed:
-            self._concluded = concluded
-            if self._offered is not None and self._offered[0] <= concluded:
-                self._offered = None
-            self._changed.notify_all()
+    def _query_behind(self, since: dict[str, Any], known: dict[str, Any]) -> StreamingQuery:
+        """The query, started if need be: its checkpoint has begun the last batch we know, and done no other."""
         if self._query is None:
+            begun, done = (self._newest(log) for log in ("offsets", "commits"))
+            if done > since["batch"]:
+                raise self._does_not_fit(f"batch {done} is done", known)
+            if begun < known["batch"]:
+                last = "no batch has been begun" if begun < 0 else f"batch {begun} is the last that has been begun"
+                raise self._does_not_fit(last, known)
+            self._concluded = since["batch"]
             self._query = self._started()
-        query = self._query
-        with self._changed:
-            while wait and self._offered is None and query.isActive:
-                self._changed.wait(LOOK_SECONDS)
-        problem = query.exception()
+            if known["query"] not in (None, self._query.id):
+                raise self._does_not_fit(f"its query is {self._query.id}", known)
+        return self._query
+
+    def _newest(self, log: str) -> int:
+        """The last batch in a log of Spark's checkpoint; -1 when there is none."""
+        names = (name.rpartition("/")[2] for name in self._storage.list(f"{self._folder}/{log}"))
+        return max((int(name) for name in names if name.isdigit()), default=-1)
+
+    def _does_not_fit(self, found: str, known: dict[str, Any]) -> HeadraceError:
+        return HeadraceError(
+            "RANGE_CHANGED",
+            f"{self.place}: the flow's log knows batch {known['batch']} of Spark's query {known['query']}, and in "
+            f"Spark's checkpoint '{self._storage}/{self._folder}' {found}: rows would be missing or come twice. "
+            "Restore the whole folder of the flow from one copy, or start with a new checkpoint.",
+        )
+
+    def _next(self, query: StreamingQuery, since: dict[str, Any]) -> tuple[int, DataFrame] | None:
+        """The batch behind the last concluded one, if Spark offers it."""
+        offered, active = self._offered, query.isActive
+        problem: object = query.exception()
+        if problem is None and offered is None and not active and not self._ends:
+            problem = "somebody has stopped its query"
         if problem is not None:
             raise HeadraceError(
                 "SOURCE_FAILED", f"{self.place} has failed: {problem}. Correct it, then start again: no row is lost."
             )
-        if self._resumes and self._brought and self._offered is None and not query.isActive:
-            # The first query over what is there may end with a batch that was begun before, and look no further.
-            self._resumes, self._query = False, None
-            return self._next(concluded, wait=wait)
-        return self._offered
+        if offered is not None and offered[0] != since["batch"] + 1:
+            raise self._does_not_fit(f"batch {offered[0]} comes next", since)
+        return offered
 
     def _started(self) -> StreamingQuery:
-        writer = self._frame.writeStream.foreachBatch(self._hand_over).option("checkpointLocation", self._checkpoint)
+        writer = self._frame.writeStream.foreachBatch(self._hand_over)
+        writer = writer.option("checkpointLocation", f"{self._storage}/{self._folder}")
         return (writer.trigger(availableNow=True) if self._ends else writer).start()
 
     def _hand_over(self, rows: DataFrame, batch: int) -> None:
         """In Spark's thread: offer a batch, and wait until it is concluded."""
         with self._changed:
             self._brought = True
-            if batch <= self._concluded:
+            if batch == self._concluded:
                 return
             self._offered = batch, rows
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._concluded >= batch or self._closed)
-            if self._concluded < batch:
+            self._changed.wait_for(lambda: self._concluded == batch or self._closed)
+            if self._concluded != batch:
                 raise HeadraceError("FLOW_STOPPED", f"batch {batch} of {self.place} is left for the next start.")
