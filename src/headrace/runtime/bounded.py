@@ -156,6 +156,7 @@ def _is_time(kind: DataType) -> bool:
 
 
 def check_key_groups(where: str, key_groups: int | None) -> None:
+    """Refuse a number of key groups that cannot be."""
     if key_groups is not None and not 1 <= key_groups <= MOST_KEY_GROUPS:
         raise DefinitionError(
             "KEY_GROUPS_INVALID",

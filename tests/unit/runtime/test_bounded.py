@@ -20,6 +20,8 @@ class Chained(SimpleNamespace):
 
 
 class Size(Chained):
+    """A size, however it is asked for."""
+
     def __str__(self) -> str:
         return str(self.bytes)
 
