@@ -83,10 +83,8 @@ def _waiting(root: Path) -> tuple[str, ...]:
 
 
 def _ids(root: Path) -> list[int]:
-    if not (root / "out" / "_commits").exists():
-        return []
-    found: list[int] = committed_rows(root / "out")["id"].sort().to_list()
-    return found
+    rows = committed_rows(root / "out")
+    return [] if rows.is_empty() else sorted(rows["id"].to_list())
 
 
 def _produce(address: str, numbers: range) -> None:
