@@ -176,8 +176,8 @@ def _rows(job: Any, output: str, batch: int | None = None) -> pl.DataFrame:
     rows: pl.DataFrame = job.listed(output)
     if batch is not None:
         rows = rows.filter(in_batch=batch)
-    # The clock differs between two runs, and the folder of the input does.
-    rows = rows.drop("read_at", "origin", strict=False)
+    # The clock differs between two runs, and so do the folder of the input and the table that a start finds.
+    rows = rows.drop("read_at", "origin", "levels_version", strict=False)
     return rows.sort([name for name, kind in rows.schema.items() if not kind.is_nested()] + ["in_batch"])
 
 
