@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -386,6 +387,44 @@ def test_a_flow_that_fails_and_one_beside_it_each_go_on_from_their_own_log(place
         assert [entry.batch for entry in batches] == list(range(len(batches)))
     assert written["steady"] == sorted(set(written["steady"]))
     assert written["failing"] == sorted([*set(written["failing"]), 1])
+
+
+def test_two_flows_that_fail_at_once_each_go_on_from_their_own_log(place: Any, spark: SparkSession) -> None:
+    _land(place)
+    fails, both = {"early": 1, "later": 2}, threading.Barrier(2, timeout=60)
+    written: dict[str, list[tuple[int, str]]] = {name: [] for name in fails}
+
+    def write(frame: DataFrame, batch: hr.BatchIdentity, kept: Any) -> hr.Written:
+        name = batch.flow
+        written[name].append((batch.batch, batch.token))
+        if [number for number, _ in written[name]] == list(range(fails[name] + 1)):
+            both.wait()
+            raise ConnectionError(f"the sink of {name} is away")
+        told: hr.Written = kept.write(frame, batch)
+        return told
+
+    @hr.pipeline(name="two")
+    def two(spark: SparkSession) -> None:
+        rows = hr.read_files(spark, place.landing, format="json", schema=SCHEMA, name="payments", files_per_batch=1)
+        timed = rows.transform(hr.event_time("at"))
+        for name in fails:
+            step = hr.tumbling(f"hourly_{name}", size="1 hour", key="account").agg(spent="sum(amount)", n="count(*)")
+            hr.write(name, timed.transform(step.late(hr.side_output())), Custom(f"both {name}", write))
+
+    with pytest.raises(ConnectionError, match=r"the sink of \w+ is away"):
+        two.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    for name, batch in fails.items():
+        log = BatchLog(LocalStorage(place.checkpoint / name))
+        assert (log.next_batch, log.record.token if log.record else None) == (batch, written[name][-1][1])
+        assert [number for number, _ in written[name]] == list(range(batch + 1))
+        assert len(history.read(place.checkpoint / name)) == batch
+    two.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    for name, batch in fails.items():
+        assert _windows(f"both {name}") == EXPECTED
+        batches = [entry.batch for entry in history.read(place.checkpoint / name)]
+        assert batches == list(range(len(batches)))
+        assert [number for number, _ in written[name]] == sorted([*batches, batch])
+        assert written[name][batch] == written[name][batch + 1], "a batch that runs again keeps its token"
 
 
 def test_of_spark_s_streaming_checkpoint_there_is_only_that_of_a_pump(place: Any, spark: SparkSession) -> None:

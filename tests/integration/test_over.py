@@ -13,6 +13,8 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
+from headrace.runtime import bounded
+from headrace.testing import at, batch, play, watermark
 from headrace.testing.elements import At, Side
 from headrace.testing.engine import BY_HAND, SOURCES, TIME, Setting, schema_of
 from headrace.testing.inline import InlineEngine
@@ -167,3 +169,39 @@ def test_a_row_that_a_step_cannot_take_stops_the_job_and_says_why(spark: SparkSe
     step = step.late(hr.drop())
     with pytest.raises(PythonException, match=r"(?s)\[ROW_FAILED\] step 'divides' .*ZeroDivisionError"):
         hr.over(payments(spark), step, time="at").collect()
+
+
+@pytest.mark.full
+def test_one_table_may_be_both_sides_of_a_join_as_one_source_may(spark: SparkSession) -> None:
+    kinds = ("kind = 'order'", "kind = 'payment'")
+    step = hr.interval_join("paid", on="id", between=("0 minutes", "10 minutes"), how="full").late(hr.drop())
+    rows = [
+        at(f"10:{minute:02d}", kind=("order", "payment", "refund")[minute % 3], id=str(minute % 7), n=minute)
+        for minute in range(50)
+    ]
+    streamed = play(step, *rows, batch(), watermark("23:00"), engine="inline", split=kinds).main
+    schema = schema_of(rows, partition=False)
+    (frame,) = Setting((step,), BY_HAND, {"left": schema}).frames(rows, "left").values()
+    table = spark.createDataFrame(frame.select(*schema).to_arrow())
+    found = pl.from_arrow(hr.over([table.where(kind) for kind in kinds], step, time=TIME).toArrow())
+    assert isinstance(found, pl.DataFrame)
+    assert found.height > 10
+    assert answers("main", found.rows(named=True), step) == answers("main", streamed, step)
+
+
+@pytest.mark.full
+def test_a_table_of_many_slots_gives_what_a_table_of_few_gives(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pl.DataFrame({"account": [f"a{number % 97}" for number in range(20_000)], "amount": range(20_000)})
+    frame = frame.with_columns(pl.lit(moment("10:05")).alias("at"))
+    table = spark.createDataFrame(frame.to_arrow())
+    few = hr.over(table, HOURLY, time="at")
+    assert few.rdd.getNumPartitions() == int(spark.conf.get("spark.sql.shuffle.partitions") or 0)
+    monkeypatch.setattr(bounded, "BYTES_OF_A_SLOT", 20_000)
+    many = hr.over(table, HOURLY, time="at")
+    most = hr.over(table, HOURLY, time="at", key_groups=7)
+    assert many.rdd.getNumPartitions() > 10
+    assert most.rdd.getNumPartitions() == 7
+    assert spent(many) == spent(few) == spent(most)
+    assert len(spent(many)) == 97

@@ -10,16 +10,18 @@ import argparse
 import json
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.checkpoint.log import FOLDER
+from headrace.checkpoint.log import FOLDER, Log
 from headrace.checkpoint.storage import LocalStorage
 from headrace.checkpoint.sweep import Sweeper
 from headrace.connectors.files import sink as files
@@ -28,9 +30,17 @@ from headrace.connectors.files.sink import FileSink
 from headrace.event_time.record import BatchLog
 from headrace.generator.payments import Payments
 from headrace.observe import history
+from headrace.runtime.broadcast_tables import BroadcastTables
 from tests.recovery.failpoints import FAILPOINT, IN_TASKS, crash, wrap
 
 PART_PATIENCE = 60.0
+LEVELS = "levels.parquet"
+DELETIONS: dict[str, tuple[str, type, str]] = {
+    "start's sweep half done": ("state/", Sweeper, "all"),
+    "table forgotten": ("tables/", BroadcastTables, "forget"),
+    "log trim half done": ("log/", Log, "trim"),
+}
+"""Of steps that delete files: below which folder, and in which call."""
 
 
 @hr.pipeline(name="recovery")
@@ -39,9 +49,11 @@ def spend(spark: SparkSession, root: str, size: str, files_per_batch: int) -> No
     payments = hr.read_files(
         spark, f"{root}/in", format="json", schema=Payments.schema, name="payments", files_per_batch=files_per_batch
     ).transform(hr.event_time("at", out_of_order="2 seconds"))
+    levels = hr.broadcast_join("levels", hr.file_table(f"{root}/{LEVELS}"), on="account", how="left")
+    payments = payments.transform(levels)
     windows = (
         hr.tumbling("spend", size=size, key="account")
-        .agg(spent="sum(amount)", payments="count(*)", first="min(id)", last="max(id)")
+        .agg(spent="sum(amount)", payments="count(*)", first="min(id)", last="max(id)", level="max(level)")
         .late(hr.side_output())
         .outputs(payments)
     )
@@ -49,9 +61,18 @@ def spend(spark: SparkSession, root: str, size: str, files_per_batch: int) -> No
     hr.write(
         "spend",
         (windows.main, hr.to_files(f"{root}/out/main")),
-        (sales(payments), hr.to_files(f"{root}/out/sales")),
+        (sales(payments), hr.to_files(f"{root}/out/sales"), hr.to_files(f"{root}/out/sales again")),
         (windows.late, hr.to_files(f"{root}/out/late")),
     )
+
+
+def write_levels(root: Path) -> None:
+    """A small table that is another one for every start, and the same for every account that pays."""
+    unfinished = root / f".{LEVELS}.{os.getpid()}"
+    accounts = [*(f"account-{number:02}" for number in range(0, 100, 2)), f"nobody {uuid.uuid4().hex}"]
+    table = pl.DataFrame({"account": accounts, "level": [number % 7 for number in range(len(accounts))]})
+    table.write_parquet(unfinished)
+    unfinished.replace(root / LEVELS)
 
 
 def install(name: str, batch: int, marker: str) -> None:
@@ -94,6 +115,14 @@ def install(name: str, batch: int, marker: str) -> None:
             _half_of_an_entry("outcome", batch, die)
         case "sweep half done":
             _half_of_a_sweep(batch, die)
+        case step if step in DELETIONS:
+            _first_deletion(*DELETIONS[step], batch, die)
+        case "side files half cleared":
+            wrap(LocalStorage, "delete", lambda name: name.startswith("side/") and f"/{batch}-" in name, after=die)
+        case "between two sinks of one output":
+            wrap(FileSink, "commit", lambda file, listing: _is_again(file, batch), before=die)
+        case "between dead letters and late rows":
+            wrap(FileSink, "commit", lambda file, listing: _is_of("payments.dead_letters", file, batch), after=die)
         case step if step in IN_TASKS:
             os.environ[FAILPOINT] = f"{step}|{batch}|{marker}|{group}"
         case _:
@@ -127,6 +156,28 @@ def _half_of_a_sweep(batch: int, die: Callable[[], None]) -> None:
 
     Sweeper.batch = sweeping  # type: ignore[method-assign, assignment]
     wrap(LocalStorage, "delete", lambda name: name.startswith("state/") and swept[-1:] == [batch], after=die)
+
+
+def _first_deletion(folder: str, owner: type, method: str, batch: int, die: Callable[[], None]) -> None:
+    """Die when a call has deleted its first file below a folder, at the start or behind the outcome of a batch."""
+    outcomes: list[int] = []
+    inside: list[bool] = []
+
+    def is_now(outcome: Any) -> bool:
+        outcomes.append(outcome.batch)
+        return False
+
+    def is_meant(name: str) -> bool:
+        return bool(inside) and name.startswith(folder) and outcomes[-1:] in ([], [batch])
+
+    wrap(BatchLog, "write_outcome", is_now)
+    wrap(owner, method, lambda *_: True, before=lambda: inside.append(True), after=inside.clear)
+    wrap(LocalStorage, "delete", is_meant, after=die)
+
+
+def _is_again(file: Path, batch: int) -> bool:
+    """Whether it is of the second sink that gets the sales."""
+    return file.parents[1].name == "sales again" and _is_of("sales.main", file, batch)
 
 
 def _is_of(output: str, path: Path, batch: int) -> bool:
@@ -203,6 +254,7 @@ def main() -> None:
     given = arguments.parse_args()
     if given.failpoint is not None:
         install(given.failpoint, given.batch, given.marker)
+    write_levels(given.root)
     settings = dict(setting.split("=", 1) for setting in given.setting)
     if FAILPOINT in os.environ:
         settings["spark.python.daemon.module"] = "tests.recovery.failing_worker_daemon"

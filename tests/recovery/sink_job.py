@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.connectors.kafka import sink as kafka_sink
+from headrace.connectors.postgres.sink import MarkTable
 from headrace.generator.payments import Payments
+from tests.recovery.failpoints import crash, wrap
 
 IDLE = "1 hour"
 
@@ -46,6 +50,13 @@ def spend(spark: SparkSession, root: str, sink: str, address: str) -> None:
     hr.write("spend", timed.transform(windows), sink_of(sink, address, root))
 
 
+def die_claiming(sink: str, marker: str) -> None:
+    """Make this process die at its start, when the first writer of its sink is claimed and the next is not."""
+    group = os.getpgrp()
+    owner: Any = {"kafka": kafka_sink, "postgres": MarkTable}[sink]
+    wrap(owner, "claim", lambda *_: True, after=lambda: crash(marker, group))
+
+
 def main() -> None:
     """Run to the end of the data."""
     arguments = argparse.ArgumentParser()
@@ -53,7 +64,10 @@ def main() -> None:
     arguments.add_argument("--sink", required=True)
     arguments.add_argument("--address", default="")
     arguments.add_argument("--rows-per-batch", type=int, default=5_000)
+    arguments.add_argument("--die-claiming", help="a file that tells that it has")
     given = arguments.parse_args()
+    if given.die_claiming is not None:
+        die_claiming(given.sink, given.die_claiming)
     connectors = ("delta",) if given.sink == "delta" else ()
     spark = hr.spark_session("recovery", master="local[2,4]", quick_start=True, connectors=connectors)
     bounded = {"max_rows": given.rows_per_batch} if given.sink == "kafka" else {}

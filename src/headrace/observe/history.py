@@ -92,8 +92,12 @@ def append(flow_folder: Path, entry: HistoryEntry) -> None:
 
 def read(flow_folder: Path) -> list[HistoryEntry]:
     """The last batches of a flow in order, each once; a line cut short by a crash is left out."""
-    files = [file for file in (flow_folder / OLDER, flow_folder / FILE) if file.exists()]
-    batches = {entry.batch: entry for file in files for entry in _entries(file.read_bytes().splitlines())}
+    lines: list[bytes] = []
+    # The newer file first, which may become the older one meanwhile; its lines count last.
+    for file in (flow_folder / FILE, flow_folder / OLDER):
+        with suppress(FileNotFoundError):
+            lines = file.read_bytes().splitlines() + lines
+    batches = {entry.batch: entry for entry in _entries(lines)}
     return [batches[batch] for batch in sorted(batches)]
 
 
@@ -106,11 +110,9 @@ def _entries(lines: Iterable[bytes]) -> Iterator[HistoryEntry]:
 def newest(flow_folder: Path) -> HistoryEntry | None:
     """The last batch of a flow."""
     for file in (flow_folder / FILE, flow_folder / OLDER):
-        if file.exists():
-            with file.open("rb") as stream:
-                stream.seek(max(0, file.stat().st_size - TAIL))
-                lines = stream.read().splitlines()
-            for entry in _entries(reversed(lines)):
+        with suppress(FileNotFoundError), file.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - TAIL))
+            for entry in _entries(reversed(stream.read().splitlines())):
                 return entry
     return None
 

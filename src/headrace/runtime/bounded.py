@@ -23,7 +23,7 @@ from headrace.reports import Report, ReportKey, StateReport, StepReport
 from headrace.runtime.broadcast_tables import BroadcastTables
 from headrace.schemas import from_arrow, polars_schema, spark_schema
 from headrace.stability import stable
-from headrace.state.group_range import KEY_GROUPS
+from headrace.state.group_range import KEY_GROUPS, MOST_KEY_GROUPS
 from headrace.state.segment import OpenSegments
 from headrace.wheel.operator import AnyOperator
 from headrace.wheel.pack import Input
@@ -47,11 +47,13 @@ def over(
     *,
     time: str | Sequence[str] | None = None,
     output: str = MAIN,
+    key_groups: int | None = None,
 ) -> DataFrame:
     """What a step makes of a table, or of two if it takes two: the same as of a stream that has come to its end.
 
     ``time`` names the column with the event time of each table; results of ``hr.over`` know theirs. ``output`` chooses
-    a side output of the step. Nothing is computed before the result is used, and no state is kept.
+    a side output of the step. ``key_groups`` is the most tasks that share the rows, 128 unless given: more than 8 GiB
+    need more. Nothing is computed before the result is used, and no state is kept.
 
     >>> import headrace as hr
     >>> def hourly(spark):
@@ -59,6 +61,7 @@ def over(
     ...     step = hr.tumbling("hourly", size="1 hour", key="account").agg(spent="sum(amount)").late(hr.drop())
     ...     return hr.over(payments, step, time="at")
     """
+    check_key_groups(f"step {step.name!r}", key_groups)
     tables = list(frames) if isinstance(frames, Sequence) else [frames]
     named = [time] * len(tables) if time is None or isinstance(time, str) else list(time)
     step.check_inputs(len(tables))
@@ -76,10 +79,11 @@ def over(
     times = [_time_of(table, name, step) for table, name in zip(tables, named, strict=True)]
     inputs = [part for table, at in zip(tables, times, strict=True) for part in (polars_schema(table.schema), at)]
     operator: AnyOperator | Stateless = step.bind(*inputs)
-    slots = slots_for(tables[0].sparkSession, tables, KEY_GROUPS)
+    groups = key_groups or KEY_GROUPS
+    slots = slots_for(tables[0].sparkSession, tables, groups)
     storage = MemoryStorage()
     record = _record(step, slots, BroadcastTables(storage, [step]).versions(0))
-    this_task = partial(_task, record, storage, step.name)
+    this_task = partial(_task, record, storage, step.name, groups)
     reads = [partial(_timely, time=at, step=step.name) for at in times]
     if isinstance(operator, Stateless):
         return _passed(tables[0], reads[0], operator, times[0], this_task)
@@ -149,8 +153,21 @@ def _is_time(kind: DataType) -> bool:
     return isinstance(kind, TimestampType)
 
 
+def check_key_groups(where: str, key_groups: int | None) -> None:
+    """Refuse a number of key groups that cannot be."""
+    if key_groups is not None and not 1 <= key_groups <= MOST_KEY_GROUPS:
+        raise DefinitionError(
+            "KEY_GROUPS_INVALID",
+            f"{where}: key_groups={key_groups} must be from 1 to {MOST_KEY_GROUPS:,}. So many tasks can share the rows "
+            f"and the state of a step at most. Leave it out for {KEY_GROUPS}.",
+        )
+
+
 def slots_for(spark: SparkSession, tables: Iterable[DataFrame], key_groups: int) -> int:
-    """Enough that what a task holds of these tables at once stays small, and all cores have some."""
+    """Enough that what a task holds of these tables at once stays small, and all cores have some.
+
+    At most as many as there are key groups: a join multiplies what Spark believes of the size of a table.
+    """
     size = sum(int(str(table._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) for table in tables)
     least = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     return max(least, min(key_groups, -(-size // BYTES_OF_A_SLOT)))
@@ -163,7 +180,7 @@ def _record(step: Step, slots: int, tables: Mapping[str, int]) -> BatchRecord:
     return BatchRecord(0, now, {}, {step.name: bounds}, {step.name: ()}, drain=True, slots=slots, tables=tables)
 
 
-def _task(record: BatchRecord, storage: MemoryStorage, step: str) -> Task:
+def _task(record: BatchRecord, storage: MemoryStorage, step: str, key_groups: int) -> Task:
     """In a task: what it knows. State lives as long as the task."""
     from pyspark import TaskContext
 
@@ -181,7 +198,7 @@ def _task(record: BatchRecord, storage: MemoryStorage, step: str) -> Task:
                 "correct the code. In a stream they would be dead letters.",
             )
 
-    state = TaskState(storage, OpenSegments(), KEY_GROUPS, 1, {})
+    state = TaskState(storage, OpenSegments(), key_groups, 1, {})
     return Task(record, "over", context.partitionId(), told, state)
 
 

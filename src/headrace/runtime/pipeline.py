@@ -24,12 +24,12 @@ from headrace.observe.history import HistoryEntry
 from headrace.observe.hot_keys import hot_key_findings
 from headrace.plan.check import Finding, findings
 from headrace.plan.explain import explanation, mermaid
-from headrace.runtime.bounded import slots_for
+from headrace.runtime.bounded import check_key_groups, slots_for
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import BOUNDED, Mode, micro_batch
 from headrace.runtime.session import check_speculation, session_findings, spark_session
 from headrace.stability import stable
-from headrace.state.group_range import KEY_GROUPS, MOST_KEY_GROUPS
+from headrace.state.group_range import KEY_GROUPS
 from headrace.wheel.task import reports_of
 
 if TYPE_CHECKING:
@@ -118,12 +118,7 @@ class Pipeline:
 
     def __init__(self, function: Define, name: str, key_groups: int | None = None) -> None:
         check_name("pipeline", name)
-        if key_groups is not None and not 1 <= key_groups <= MOST_KEY_GROUPS:
-            raise DefinitionError(
-                "KEY_GROUPS_INVALID",
-                f"pipeline {name!r}: key_groups={key_groups} must be from 1 to {MOST_KEY_GROUPS:,}. So many tasks can "
-                f"share the state of a step at most, for ever. Leave it out for {KEY_GROUPS}.",
-            )
+        check_key_groups(f"pipeline {name!r}", key_groups)
         self._function = function
         self._key_groups = key_groups
         self.name = name
