@@ -81,6 +81,8 @@ class Account:
     sources: Mapping[str, SourceCounts] = field(default_factory=dict)
     steps: Mapping[str, StepCounts] = field(default_factory=dict)
     sinks: Mapping[str, SinkCounts] = field(default_factory=dict)
+    read_once: Mapping[str, bool] = field(default_factory=dict)
+    """Of each source that tasks read, whether each of its tasks ran in one place of one stage only."""
 
     def check(self, *, flow: str, batch: int) -> None:
         """Fail loudly, with the numbers, when an identity does not hold."""
@@ -127,6 +129,10 @@ def total(accounts: Iterable[Account]) -> Account:
         _added(each.sources for each in given),
         _added(each.steps for each in given),
         _added(each.sinks for each in given),
+        {
+            name: all(each.read_once.get(name, True) for each in given)
+            for name in dict.fromkeys(name for each in given for name in each.read_once)
+        },
     )
 
 
@@ -169,6 +175,11 @@ def account_of(reports: BatchReports, written: Mapping[str, Written]) -> Account
         {
             output: SinkCounts(sink.out, sink.rows, sink.already_marked, sink.superseded, sink.refused)
             for output, sink in written.items()
+        },
+        {
+            name: all(len(report.readings) == 1 for report in parts.values())
+            for name, parts in reports.sources.items()
+            if any(report.readings for report in parts.values())
         },
     )
 

@@ -23,7 +23,7 @@ from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, TimeBounds
 from headrace.json_codec import decode, encode
 from headrace.nodes import NodeId
-from headrace.reports import BatchReports, Report, ReportAccumulator, ReportKey, SlotSummary
+from headrace.reports import BatchReports, Report, ReportAccumulator, ReportKey, SlotSummary, SourceReport
 from headrace.state.group_range import GroupRange, Hashes, groups_of
 from headrace.state.segment import WORKER, OpenSegments, SegmentFiles
 
@@ -64,6 +64,8 @@ class Task:
     reporter: Reporter
     state: TaskState
     splits: Splits = field(default_factory=dict)
+    stage: int = 0
+    """The stage of Spark's that it belongs to."""
 
     def time_bounds(self, step: str) -> TimeBounds:
         """The time bounds of a step in this batch."""
@@ -174,6 +176,7 @@ def current_task(reports: ReportAccumulator) -> Task:
         lambda key, report: reports.add({key: report}),
         state,
         splits,
+        context.stageId(),
     )
 
 
@@ -187,8 +190,9 @@ class ReportsByKey(AccumulatorParam[dict[ReportKey, Report]]):
     def addInPlace(  # noqa: N802
         self, value1: dict[ReportKey, Report], value2: dict[ReportKey, Report]
     ) -> dict[ReportKey, Report]:
-        """The later report of a key stands."""
-        value1.update(value2)
+        """The later report of a key stands; of a source it also says where it was read before."""
+        for key, report in value2.items():
+            value1[key] = report.after(value1.get(key)) if isinstance(report, SourceReport) else report
         return value1
 
 
