@@ -92,6 +92,15 @@ class PackedOrigin:
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOrigin:
+    """The rows of an origin that pass through a step without state, and the frame of those that it hands on."""
+
+    origin: Origin
+    operator: Any
+    frame: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
 class StepNode:
     """A step in the graph with the nodes it reads, and what ``explain`` says about it."""
 
@@ -106,6 +115,8 @@ class StepNode:
     """The columns that identify a row of the state."""
     packed: tuple[PackedOrigin, ...] = ()
     """Of a step with state: what is packed for it."""
+    passed: PassedOrigin | None = None
+    """Of a step without state: what passes through it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +200,10 @@ class Graph:
     def frame_of_function(self, function: int) -> tuple[DataFrame, Origin]:
         """The frame of a source or step that a function of ours gives."""
         return self._functions[function]
+
+    def frame_of_origin(self, origin: Origin) -> DataFrame | None:
+        """The frame of the source or step whose rows come from an origin; None for one of the author's own."""
+        return next((frame for frame, known in self._functions.values() if known is origin), None)
 
     def is_node(self, plan: Plan) -> bool:
         """Whether a node of a plan gives the rows of a source or step."""
