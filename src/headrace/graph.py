@@ -85,6 +85,15 @@ class PackedOrigin:
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOrigin:
+    """The rows of an origin that pass through a step without state, and the frame of those that it hands on."""
+
+    origin: Origin
+    operator: Any
+    frame: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
 class StepNode:
     """A step in the graph with the nodes it reads, and what ``explain`` says about it."""
 
@@ -99,6 +108,8 @@ class StepNode:
     """The columns that identify a row of the state."""
     packed: tuple[PackedOrigin, ...] = ()
     """Of a step with state: what is packed for it."""
+    passed: PassedOrigin | None = None
+    """Of a step without state: what passes through it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +187,10 @@ class Graph:
     def nodes_of_function(self, function: int | None) -> frozenset[NodeId] | None:
         """The sources and steps behind the rows of a function in a plan; None for one of the user's own."""
         return self.functions[function][1].nodes if function in self.functions else None
+
+    def frame_of_origin(self, origin: Origin) -> DataFrame | None:
+        """The frame of the source or step whose rows come from an origin; None for one of the author's own."""
+        return next((frame for frame, known in self.functions.values() if known is origin), None)
 
     def is_node(self, plan: Plan) -> bool:
         """Whether a node of a plan gives the rows of a source or step."""

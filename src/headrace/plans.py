@@ -29,11 +29,11 @@ class Plan:
         plan, spark = frame._jdf.queryExecution().analyzed(), cast(Any, frame.sparkSession)
         if inlined:
             plan = spark._jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
-        return _plan(plan)
+        return plan_of(plan)
 
     @property
     def children(self) -> list[Plan]:
-        return [_plan(child) for child in elements(self.java.children())]
+        return [plan_of(child) for child in elements(self.java.children())]
 
     @property
     def nodes(self) -> Iterator[Plan]:
@@ -50,13 +50,13 @@ class Plan:
     @property
     def subqueries(self) -> list[Plan]:
         """The plans inside its expressions, as of ``IN (SELECT ...)``."""
-        return [_plan(each) for each in elements(self.java.subqueries())]
+        return [plan_of(each) for each in elements(self.java.subqueries())]
 
     @property
     def expressions(self) -> Iterator[Plan]:
         """What this node computes, each expression with all inside it."""
         for expression in elements(self.java.expressions()):
-            yield from _plan(expression).nodes
+            yield from plan_of(expression).nodes
 
     @property
     def columns(self) -> list[tuple[int, str]]:
@@ -93,7 +93,8 @@ class Plan:
         return {each.exprId().id(): _references(each) for each in elements(self.java.projectList())}
 
 
-def _plan(java: Any) -> Plan:
+def plan_of(java: Any) -> Plan:
+    """A node of Spark's."""
     return Plan(java, str(java.getClass().getSimpleName()))
 
 

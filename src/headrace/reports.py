@@ -6,7 +6,7 @@ Reports and node ids have no slots: pickle takes eight times as long with them, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.nodes import NodeId
@@ -34,6 +34,13 @@ class SourceReport:
     highest: Mapping[str, int] = field(default_factory=dict)
     """The highest event time of each partition."""
     side: SideFiles = field(default_factory=dict)
+    readings: frozenset[tuple[int, int]] = frozenset()
+    """Where it was read, as stage and partition, which a task that is tried again keeps; empty where Spark read it."""
+
+    def after(self, earlier: Report | None) -> SourceReport:
+        """This report in the place of an earlier one, of which it keeps where that was read."""
+        before = earlier.readings if isinstance(earlier, SourceReport) else frozenset()
+        return replace(self, readings=self.readings | before)
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ class StateReport:
 
 Report = SourceReport | StepReport | StateReport
 ReportKey = tuple[str, int, NodeId, int]
-"""(flow, batch, node, partition or slot)"""
+"""(flow, batch, node, and the number of a task, or the partition or slot)"""
 ReportAccumulator: TypeAlias = "Accumulator[dict[ReportKey, Report]]"
 
 

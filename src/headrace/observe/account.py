@@ -81,6 +81,8 @@ class Account:
     sources: Mapping[str, SourceCounts] = field(default_factory=dict)
     steps: Mapping[str, StepCounts] = field(default_factory=dict)
     sinks: Mapping[str, SinkCounts] = field(default_factory=dict)
+    read_once: Mapping[str, bool] = field(default_factory=dict)
+    """Of each source that tasks read, whether each of its tasks ran in one place of one stage only."""
 
     def check(self, *, flow: str, batch: int) -> None:
         """Fail loudly, with the numbers, when an identity does not hold."""
@@ -101,8 +103,12 @@ class Account:
         >>> (Account({"payments": SourceCounts(2, 2)}) + Account({"payments": SourceCounts(3, 2, 1)})).sources
         {'payments': SourceCounts(read=5, handed_on=4, dead=1)}
         """
+        once = {name: self.read_once.get(name, True) and each for name, each in other.read_once.items()}
         return Account(
-            _added(self.sources, other.sources), _added(self.steps, other.steps), _added(self.sinks, other.sinks)
+            _added(self.sources, other.sources),
+            _added(self.steps, other.steps),
+            _added(self.sinks, other.sinks),
+            {**self.read_once, **once},
         )
 
     @property
@@ -161,6 +167,11 @@ def account_of(reports: BatchReports, written: Mapping[str, Written]) -> Account
         {
             output: SinkCounts(sink.out, sink.rows, sink.already_marked, sink.superseded, sink.refused)
             for output, sink in written.items()
+        },
+        {
+            name: all(len(report.readings) == 1 for report in parts.values())
+            for name, parts in reports.sources.items()
+            if any(report.readings for report in parts.values())
         },
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -40,6 +40,8 @@ class FlowStatus:
     """Rows that wait in the sources behind those read."""
     waiting: tuple[str, ...] = ()
     """The sinks that do not answer, and why."""
+    read_once: Mapping[str, bool] = field(default_factory=dict)
+    """Of each source that tasks read, whether no batch has read anything of it twice."""
 
     def to_json(self) -> dict[str, object]:
         """Plain values for machines; the watermark is null before the first row and after the end of time."""
@@ -76,12 +78,15 @@ def _status(newest: HistoryEntry, waiting: list[Outage]) -> FlowStatus:
         newest.state.bytes,
         sum(newest.unread.values()),
         tuple(sorted({f"{outage.sink} ({outage.reason})" for outage in waiting})),
+        rows.read_once,
     )
 
 
 def status_view(flows: list[FlowStatus], *, width: int) -> Group:
-    """What ``headrace status`` shows: the table, and below it what a flow waits for."""
+    """What ``headrace status`` shows: the table, and below it what a flow waits for, and what it read twice."""
     lines = [f"[yellow]{flow.flow} is waiting: {escape(sink)}[/]" for flow in flows for sink in flow.waiting]
+    again = ((flow.flow, source) for flow in flows for source, once in flow.read_once.items() if not once)
+    lines += [f"[yellow]{flow} has read rows of {source} more than once; they count once[/]" for flow, source in again]
     return Group(status_table(flows, width=width), *lines)
 
 

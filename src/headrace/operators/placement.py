@@ -12,7 +12,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import tagged, tagged_node, time_fields
-from headrace.graph import Graph, Origin, PackedOrigin, SideOutput, StepNode, active_graph
+from headrace.graph import Graph, Origin, PackedOrigin, PassedOrigin, SideOutput, StepNode, active_graph
 from headrace.nodes import NodeId, StepDefinition
 from headrace.operators.changelog_guard import check_events, check_not_a_changelog
 from headrace.operators.origins import whole_of
@@ -26,7 +26,7 @@ from headrace.wheel.task import current_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructField
+    from pyspark.sql.types import StructField, StructType
 
     from headrace.operators.step import Step
 
@@ -143,6 +143,22 @@ def pack_origin(origin: Origin, inputs: Sequence[Input], graph: Graph, *, name: 
     )
 
 
+def pass_origin(origin: Origin, operator: Stateless, graph: Graph) -> Origin:
+    """Where the rows that a step without state hands on come from."""
+    stream, read, label = origin.stream, origin.read, f"{origin.label}headrace.step.{operator.name}"
+    if operator.gathered_by:
+        stream = gathered(stream, read, operator.gathered_by, partial(current_task, graph.reports), name=label)
+        read, label = rows_in_order, f"headrace.step.{operator.name}"
+    passing = partial(passed, read=read, operator=operator)
+    return Origin(stream, passing, origin.nodes | {NodeId("step", operator.name)}, f"{label}+")
+
+
+def passed_frame(origin: Origin, schema: StructType, graph: Graph) -> DataFrame:
+    """The rows of a step without state, which come from this origin."""
+    name = origin.label.removesuffix("+")
+    return mapped(origin.stream, origin.read, schema, partial(current_task, graph.reports), name=name)
+
+
 def check_chained(step: StepDefinition, earlier: StepDefinition, schema: Mapping[str, pl.DataType]) -> None:
     """A step takes the results of another as its first input, with nothing in between that selects rows."""
     changelog = 0 in step.changelogs
@@ -188,17 +204,12 @@ def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
     UnsupportedOperations(f"step {step.name!r}", graph.is_node).check(frame)
     times = time_fields(frame.schema)
     operator: Stateless = step.bind(polars_schema(frame.schema), times[0].name if times else None)
-    origin = graph.origin_of(frame)
-    stream, read, label = origin.stream, origin.read, f"{origin.label}headrace.step.{step.name}"
-    if operator.gathered_by:
-        stream = gathered(stream, read, operator.gathered_by, partial(current_task, graph.reports), name=label)
-        read, label = rows_in_order, f"headrace.step.{step.name}"
-    passing = partial(passed, read=read, operator=operator)
+    given = graph.origin_of(frame)
+    origin = pass_origin(given, operator, graph)
     node, before = NodeId("step", step.name), NodeId("step", steps[-1]) if steps else NodeId("source", sources[0])
     schema = spark_schema(operator.output_schema)
     if times:
         schema, before = tagged(schema.fields, times[0].name, node), tagged_node(times[0])
-    placed = mapped(stream, passing, schema, partial(current_task, graph.reports), name=label)
-    graph.register_frame(placed, Origin(stream, passing, origin.nodes | {node}, f"{label}+"))
-    graph.add_step(StepNode(step, (before,), tuple(placed.columns)))
+    placed = graph.register_frame(passed_frame(origin, schema, graph), origin)
+    graph.add_step(StepNode(step, (before,), tuple(placed.columns), passed=PassedOrigin(given, operator, placed)))
     return StepOutputs(placed, SideOutput(step.name, "late", placed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def chains(graph: Graph, flow: FlowNode) -> list[tuple[DataFrame, DataFrame]]:
+def chains(graph: Graph, flow: FlowNode, read_again: Collection[int]) -> list[tuple[DataFrame, DataFrame]]:
     """The main outputs of steps that a chain changes, each with the frame that takes its place.
 
-    Where a flow has several outputs, they share the rows of steps instead.
+    Origins that are read again, known by their ids, are shared instead, and so are those of a flow with several
+    outputs.
     """
     nodes = [graph.steps[name] for name in graph.stateful(flow.steps)]
     owners = {id(graph.origin_of(graph.main_outputs[node.step.name])): node for node in nodes}
@@ -29,16 +31,21 @@ def chains(graph: Graph, flow: FlowNode) -> list[tuple[DataFrame, DataFrame]]:
         own = graph.origin_of(main)
         parts = [replace(part, origin=changed.get(id(part.origin), part.origin)) for part in node.packed]
         given = parts[0].origin
-        if _follows(node, owners.get(id(node.packed[0].origin))):
+        before = id(node.packed[0].origin)
+        if before not in read_again and _follows(node, owners.get(before)):
             read = partial(chained, before=given.read, operator=parts[0].inputs[0].operator)
             origin = replace(own, stream=given.stream, read=read, label=f"{given.label}{label}+")
         elif any(id(part.origin) in changed for part in node.packed):
             name = f"headrace.step.{node.step.name}"
-            packed = [pack_origin(part.origin, part.inputs, graph, name=name) for part in parts]
+            packed = [
+                pack_origin(part.origin, part.inputs, graph, name=name) if id(given.origin) in changed else given.frame
+                for part, given in zip(parts, node.packed, strict=True)
+            ]
             origin = replace(own, stream=shuffled(packed, graph.slots))
         else:
             continue
-        changed[id(own)] = origin
+        if id(own) not in read_again:
+            changed[id(own)] = origin
         this_task = partial(current_task, graph.reports)
         frame = mapped(origin.stream, origin.read, main.schema, this_task, name=origin.label.removesuffix("+"))
         replaced.append((main, frame))

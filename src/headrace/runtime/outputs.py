@@ -18,7 +18,7 @@ from headrace.event_time.record import BatchLog, BatchRecord, MarkedBatch
 from headrace.graph import FlowNode, Graph, SideOutput
 from headrace.plan.identity import FlowId
 from headrace.reports import BatchReports
-from headrace.runtime.batch_plan import FlowPlan
+from headrace.runtime.batch_plan import FlowPlan, compute
 from headrace.schemas import polars_schema
 from headrace.wheel.side_rows import DEAD_LETTER_SCHEMA, DEAD_LETTERS, side_frame
 
@@ -194,6 +194,7 @@ class BatchOutputs:
         kept = frame.persist()
         names = [f"{output}#{number}" for number in range(1, len(sinks) + 1)]
         try:
+            compute(kept)
             for name, sink in zip(names, sinks, strict=True):
                 self.written[name] = self._write(output, sink, kept)
         finally:

@@ -22,7 +22,7 @@ from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, TimeBounds
 from headrace.json_codec import from_text, to_text
 from headrace.nodes import NodeId
-from headrace.reports import BatchReports, Report, ReportAccumulator, ReportKey, SlotSummary
+from headrace.reports import BatchReports, Report, ReportAccumulator, ReportKey, SlotSummary, SourceReport
 from headrace.state.group_range import GroupRange, Hashes, groups_of
 from headrace.state.segment import WORKER, OpenSegments, SegmentFiles
 
@@ -64,6 +64,8 @@ class Task:
     reporter: Reporter
     state: TaskState
     splits: Splits = field(default_factory=dict)
+    stage: int = 0
+    """The stage of Spark's that it belongs to."""
 
     def time_bounds(self, step: str) -> TimeBounds:
         return replace(self.record.time_bounds[step], batch=self.record.batch)
@@ -156,7 +158,7 @@ def current_task(reports: ReportAccumulator) -> Task:
     def reporter(key: ReportKey, report: Report) -> None:
         reports.add({key: report})
 
-    return Task(given.record, given.flow, context.partitionId(), reporter, state, given.splits)
+    return Task(given.record, given.flow, context.partitionId(), reporter, state, given.splits, context.stageId())
 
 
 class ReportsByKey(AccumulatorParam[dict[ReportKey, Report]]):
@@ -168,7 +170,9 @@ class ReportsByKey(AccumulatorParam[dict[ReportKey, Report]]):
     def addInPlace(  # noqa: N802
         self, value1: dict[ReportKey, Report], value2: dict[ReportKey, Report]
     ) -> dict[ReportKey, Report]:
-        value1.update(value2)
+        """The later report of a key stands; of a source it also says where it was read before."""
+        for key, report in value2.items():
+            value1[key] = report.after(value1.get(key)) if isinstance(report, SourceReport) else report
         return value1
 
 

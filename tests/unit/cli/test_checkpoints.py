@@ -35,6 +35,7 @@ def test_a_batch_that_ran_again_is_counted_once(checkpoint: Path) -> None:
             "state_bytes": 2048,
             "unread": 0,
             "waiting": [],
+            "read_once": {},
         }
     ]
 

@@ -10,7 +10,7 @@ from headrace.connectors.base.sink import Written
 from headrace.errors import HeadraceError
 from headrace.json_codec import encode
 from headrace.nodes import NodeId
-from headrace.observe.account import StepCounts, account_of, step_counters
+from headrace.observe.account import Account, StepCounts, account_of, step_counters
 from headrace.reports import BatchReports, SlotSummary, SourceReport, StateReport, StepReport, WaitingRows
 
 HELD = SlotSummary(due=10)
@@ -40,8 +40,22 @@ def test_the_reports_of_all_parts_of_a_node_are_added_up() -> None:
         "sources": {"payments": {"read": 7, "handed_on": 6, "dead": 1}},
         "steps": {"hourly": {"in": 5, "accepted": 3, "late": 2, "partly_late": 1, "dropped": 0, **NO_WAITING}},
         "sinks": {"main": {"out": 4, "written": 3, "already_marked": 1, "superseded": 0, "refused": 0}},
+        "read_once": {},
     }
     account.check(flow="spend", batch=3)
+
+
+def test_a_source_is_read_once_if_each_of_its_tasks_was_read_in_one_place() -> None:
+    made = reports()
+    made.add(NodeId("source", "once"), 0, SourceReport(readings=frozenset({(4, 0)})))
+    made.add(NodeId("source", "once"), 1, SourceReport(readings=frozenset({(5, 0)})))
+    made.add(NodeId("source", "twice"), 0, SourceReport(readings=frozenset({(4, 0)})))
+    made.add(NodeId("source", "twice"), 1, SourceReport(readings=frozenset({(4, 1), (6, 1)})))
+    account = account_of(made, {})
+    account.check(flow="spend", batch=3)
+    # Spark reads the payments.
+    assert account.read_once == {"once": True, "twice": False}
+    assert (account + Account(read_once={"once": True, "twice": True})).read_once == account.read_once
 
 
 def test_rows_that_only_the_state_finds_late_or_repeated_are_taken_from_the_accepted() -> None:

@@ -30,7 +30,10 @@ def test_every_part_of_an_entry_is_read_back(tmp_path: Path) -> None:
         clock=5,
         watermarks={"payments": -(2**63)},
         account=Account(
-            {"payments": SourceCounts(2, 1, 1)}, {"hourly": StepCounts(1, 1)}, {"main#1": SinkCounts(4, 4)}
+            {"payments": SourceCounts(2, 1, 1)},
+            {"hourly": StepCounts(1, 1)},
+            {"main#1": SinkCounts(4, 4)},
+            {"payments": False},
         ),
         hot_keys={"hourly": (history.HotKey(("a", None), 0.75),)},
         counters={"names": {"calls": 7}},

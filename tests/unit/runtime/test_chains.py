@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace as hr
 from headrace.event_time.record import BatchRecord
 from headrace.runtime.batch_plan import FlowPlan
+from headrace.runtime.shared_rows import Sharing, shared_rows
 
 pytestmark = pytest.mark.spark
 
@@ -81,6 +82,8 @@ def test_rows_are_shuffled_only_where_their_key_changes(
         hr.write("chain", rows.transform(hr.event_time("at")).transform(shape), hr.to_console())
 
     graph = chain.define(spark, tmp_path)
+    # Each node is read once, so nothing is kept.
+    assert shared_rows(graph, graph.flows["chain"]) == Sharing([], [], frozenset())
     plan = FlowPlan(graph, graph.flows["chain"], spark, {})
     with plan.of_batch(BatchRecord(0, 0, {}, {}, {}, False, tasks=2), {}) as frames:
         [frame] = frames.values()

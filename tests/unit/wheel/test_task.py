@@ -100,6 +100,18 @@ def test_reports_are_merged_by_replacing() -> None:
     assert merged == {("a", 0, TENS, 0): first, ("a", 1, TENS, 0): second}
 
 
+def test_of_a_source_it_is_known_where_it_was_read_and_one_reading_counts() -> None:
+    key = ("a", 0, NodeId("source", "rows"), 3)
+    first, tried_again, elsewhere = (
+        dict[ReportKey, Report]({key: SourceReport(read=5, readings=frozenset({place}))})
+        for place in ((7, 3), (7, 3), (8, 1))
+    )
+    again = ReportsByKey().addInPlace(dict(first), tried_again)
+    assert again == first
+    [(_, twice)] = ReportsByKey().addInPlace(again, elsewhere).items()
+    assert twice == SourceReport(read=5, readings=frozenset({(7, 3), (8, 1)}))
+
+
 def test_a_batch_takes_its_own_reports_and_clears_those_of_older_ones() -> None:
     reports: dict[ReportKey, Report] = {
         ("spend", 3, TENS, 0): StepReport(in_=1),

@@ -76,16 +76,20 @@ class Gate:
     def read_splits(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
         """In a task of a source that tasks read: the rows that pass."""
         splits = task.splits.get(self.source, ())
-        numbers = (number % SPLIT_TASKS for batch in batches for number in batch.column(0).to_pylist())
+        numbers = [number % SPLIT_TASKS for batch in batches for number in batch.column(0).to_pylist()]
         given = (splits[number] for number in numbers if number < len(splits))
-        return self.admit((chunk for each in given for chunk in self.reader.read(each, task)), task)
+        number = numbers[0] if numbers else None
+        return self.admit((chunk for each in given for chunk in self.reader.read(each, task)), task, number)
 
     def read_rows(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pl.DataFrame]:
         """In a task of a source that Spark reads: the rows that pass."""
         return self.admit((chunk for batch in batches for chunk in self.reader.read(from_arrow(batch), task)), task)
 
-    def admit(self, chunks: Iterable[Decoded], task: Task) -> Iterator[pl.DataFrame]:
-        """Pass good rows on chunk by chunk; at the end report counts, dead letters and the highest event times."""
+    def admit(self, chunks: Iterable[Decoded], task: Task, number: int | None = None) -> Iterator[pl.DataFrame]:
+        """Pass good rows on chunk by chunk; at the end report counts, dead letters and the highest event times.
+
+        A ``number`` says which splits were read, whichever partition of a plan they were read in.
+        """
         counts: Counter[str] = Counter()
         highest: dict[str, int] = {}
         dead: list[pl.DataFrame] = []
@@ -113,7 +117,9 @@ class Gate:
                 dead=sum(rows for _, rows in files),
                 highest=highest,
                 side={DEAD_LETTERS: files},
+                readings=frozenset() if number is None else frozenset({(task.stage, task.partition)}),
             ),
+            part=number,
         )
 
     def _judge(self, chunk: Decoded, time: TimeStrategy, task: Task) -> tuple[pl.DataFrame, pl.DataFrame | None]:

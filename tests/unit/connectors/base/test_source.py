@@ -63,7 +63,7 @@ def reading(splits: dict[str, list[list[int]]]) -> tuple[Task, list[Any]]:
     """A task of a batch that reads so, and what it reports."""
     reports: list[Any] = []
     record = BatchRecord(0, 0, {}, {}, {}, drain=False)
-    task = Task(record, "flow", 0, lambda *report: reports.append(report), state_in_memory(), splits)
+    task = Task(record, "flow", 5, lambda *report: reports.append(report), state_in_memory(), splits, stage=7)
     return task, reports
 
 
@@ -73,8 +73,10 @@ def test_a_task_reads_its_own_split_in_whichever_plan_it_runs(leaf: int) -> None
     task, reports = reading({"others": [[40], [50]], "rows": [[10], [20, 30], []]})
     found = [frame["n"].to_list() for frame in gate.read_splits(tasks_of(leaf + 1), task)]
     assert found == [[20, 21], [30, 31]]
-    [(_, report)] = reports
+    [(key, report)] = reports
     assert (report.read, report.handed_on) == (4, 4)
+    # It is known by its number, whichever partition and stage it is in.
+    assert (key[3], report.readings) == (1, {(7, 5)})
 
 
 @pytest.mark.parametrize("splits", [{}, {"rows": []}, {"rows": [[10]]}, {"rows": [[10], []]}])
