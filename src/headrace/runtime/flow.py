@@ -28,7 +28,7 @@ from headrace.runtime.modes import Mode, Throttle
 from headrace.runtime.outputs import BatchOutputs, FlowOutputs
 from headrace.runtime.planner import NO_READS, Planner, Writing
 from headrace.runtime.session import batch_session
-from headrace.runtime.source_reads import SourceReads
+from headrace.runtime.source_reads import Cancelled, SourceReads
 from headrace.wheel.task import PROPERTY, SIDE, STATE, property_text, take_reports
 
 if TYPE_CHECKING:
@@ -46,10 +46,6 @@ def _topology(graph: Graph, node: FlowNode) -> Topology:
         frozenset(name for name in node.sources if graph.sources[name].divided),
         {name: graph.steps[name].step.holdback for name in node.steps},
     )
-
-
-class Cancelled(Exception):
-    """A batch was given up because the flow stops and a server does not answer."""
 
 
 class Flow:

@@ -26,6 +26,10 @@ PATIENCE_SECONDS = 600.0
 """How long a run over what is there waits for a source that does not answer."""
 
 
+class Cancelled(Exception):
+    """A batch was given up because the flow stops and a server does not answer."""
+
+
 class SourceReads:
     """The sources of one flow."""
 
@@ -84,12 +88,16 @@ class SourceReads:
         }
 
     def frames(self, record: BatchRecord) -> dict[str, DataFrame]:
-        """The rows of a batch that Spark reads."""
-        return {
-            name: enumerator.frame(record.reads[name].since, record.reads[name].until)
-            for name, enumerator in self._enumerators.items()
-            if isinstance(enumerator, FrameEnumerator) and name in record.reads and record.reads[name].brings_rows
-        }
+        """The rows of a batch that Spark reads; ``Cancelled`` when the flow stops before a source answers."""
+        found: dict[str, DataFrame] = {}
+        for name, enumerator in self._enumerators.items():
+            read = record.reads.get(name)
+            if isinstance(enumerator, FrameEnumerator) and read is not None and read.brings_rows:
+                rows = self._ask(name, partial(_frame, read=read), patient=True)
+                if rows is None:
+                    raise Cancelled
+                found[name] = rows
+        return found
 
     def close(self) -> None:
         """Let go of what sources keep open."""
@@ -125,3 +133,7 @@ class SourceReads:
 
 def _planned(enumerator: Enumerator, *, since: Any, most: int | None) -> Planned:
     return enumerator.plan(since, most=most)
+
+
+def _frame(enumerator: FrameEnumerator, *, read: SourceRead) -> DataFrame:
+    return enumerator.frame(read.since, read.until)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +23,7 @@ from headrace.changelog import CHANGE, CHANGELOG, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.changelog import POSITION as CHANGE_POSITION
 from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.enumerator import Planned
+from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.base.source import Gate, add_frame_source, source_name
 from headrace.connectors.delta.table import DeltaLog, table_place, without_metadata
 from headrace.errors import DefinitionError, HeadraceError
@@ -36,6 +39,12 @@ FEED = "delta.enableChangeDataFeed"
 _FILE, _KIND = "__file", "_change_type"
 _WORDS = {"update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE_AFTER}
 _DIGITS = 20
+_IO = re.compile(r"\b(?:java\.(?:io|net|nio\.file)\.\w+Exception|\w+\.\w*IOException)\b")
+_ADVICE = {
+    "SOURCE_FAILED": "it cannot be read. Correct what Delta says, then start again: no row is lost.",
+    "RANGE_CHANGED": "the versions that a batch reads cannot be read any more, and if the batch runs again, a sink may "
+    "have its rows already. Restore the table's files, or start with a new checkpoint.",
+}
 _NOT_APPENDED = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
 
 
@@ -83,15 +92,8 @@ def read_delta(
     ...     hr.write("orders", changes, hr.to_console())
     """
     location = os.fspath(path)
-    log = DeltaLog(spark, table_place(location))
-    _check(log, changes, start)
-    taken = [name for name in CHANGELOG if name in log.schema().names]
-    if changes and taken:
-        raise DefinitionError(
-            "COLUMN_EXISTS", f"Delta table {location!r} has a column {taken[0]!r} of its own. Rename it."
-        )
-    table = DeltaStream(log, changes, files_per_batch)
-    rows = StructType.fromJson(json.loads(table.open(None).schema().json()))
+    table = DeltaStream(DeltaLog(spark, table_place(location)), changes, files_per_batch)
+    rows = _columns(table, start)
     given = _shaped(spark.createDataFrame([], rows), changes).schema
     struct = without_metadata(StructType([field for field in given.fields if field.name != _FILE]))
     gate = Gate(source_name(name, Path(location.rstrip("/")).name), DeltaReader(tuple(polars_schema(struct))), None)
@@ -146,24 +148,20 @@ class DeltaEnumerator:
     def initial(self) -> dict[str, Any]:
         if self._start == "earliest":
             return {"version": None, "offset": None}
-        return {"version": self._table.log.version() + 1 if self._start == "latest" else self._start, "offset": None}
+        with _failures(self._table.log, "SOURCE_FAILED"):
+            return {"version": self._newest() + 1 if self._start == "latest" else self._start, "offset": None}
 
     def stop_at_newest(self) -> None:
         # A batch that ran again may have opened the table already.
         self._ends, self._opened = True, None
 
     def plan(self, since: dict[str, Any], *, most: int | None) -> Planned:
-        try:
+        with _failures(self._table.log, "SOURCE_FAILED"):
             return self._planned(since)
-        except (Py4JJavaError, PySparkException) as error:
-            problem = not_append_only(error, self._table.log.path)
-            if problem is None:
-                raise
-            raise problem from error
 
     def _planned(self, since: dict[str, Any]) -> Planned:
         version = since["version"]
-        if version is not None and version > self._table.log.version():
+        if version is not None and version > self._newest():
             return Planned(since)
         newest = self._offset_after(since)
         if newest == since["offset"]:
@@ -173,15 +171,24 @@ class DeltaEnumerator:
 
     def frame(self, since: dict[str, Any], until: dict[str, Any]) -> DataFrame:
         spark, some = self._table.log.spark, self._table.log.jvm.scala.Option.apply
-        rows = self._source(until).getBatch(some(self._offset(since)), self._offset(until))
+        with _failures(self._table.log, "RANGE_CHANGED"):
+            rows = self._source(until).getBatch(some(self._offset(since)), self._offset(until))
         return _shaped(SparkFrame(rows, spark), self._table.changes)
 
     def _source(self, position: dict[str, Any]) -> Any:
         if self._opened is None:
-            self._opened = self._table.open(position["version"])
+            opened = self._table.open(position["version"])
             if self._ends:
-                self._opened.prepareForTriggerAvailableNow()
+                opened.prepareForTriggerAvailableNow()
+            self._opened = opened
         return self._opened
+
+    def _newest(self) -> int:
+        """The newest version. Delta takes a table that is away for one that was never written."""
+        newest = self._table.log.version()
+        if newest < 0:
+            raise Unreachable(f"there is no Delta table at {self._table.log.path!r} now")
+        return newest
 
     def _offset_after(self, position: dict[str, Any]) -> Any:
         """The offset up to which the next batch would read."""
@@ -196,12 +203,49 @@ class DeltaEnumerator:
         return streaming.runtime.SerializedOffset(json.dumps(position["offset"]))
 
 
+@contextmanager
+def _failures(log: DeltaLog, id: str) -> Iterator[None]:
+    """What Spark raises as our error with this id; ``Unreachable`` where the table cannot be read now."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        said = str(error).partition("\n\tat ")[0].rpartition("\n: ")[2]
+        problem = not_append_only(error, log.path)
+        # What Delta explains itself is no outage, unless there is no table.
+        is_io = _IO.search(str(error)) is not None and "[DELTA_" not in said
+        if problem is None and (is_io or _is_away(log)):
+            raise Unreachable(said.partition("\n")[0]) from None
+        raise problem or HeadraceError(id, f"Delta table {log.path!r}: {_ADVICE[id]} Delta says: {said}") from error
+
+
+def _is_away(log: DeltaLog) -> bool:
+    """Whether there is no table now; one whose log Delta cannot make sense of is there."""
+    try:
+        return log.version() < 0
+    except (Py4JJavaError, PySparkException) as error:
+        return "[DELTA_" not in str(error)
+
+
 def _shaped(table: DataFrame, changes: bool) -> DataFrame:
     """Rows of a table with their file, changes as a changelog."""
     if changes:
         position = F.lpad(F.col(VERSION).cast("string"), _DIGITS, "0")
         table = table.withColumnRenamed(_KIND, CHANGE).withColumn(CHANGE_POSITION, position)
     return table.withColumn(_FILE, F.input_file_name())
+
+
+def _columns(table: DeltaStream, start: Start) -> StructType:
+    """The columns of a table that can be read as it is to be."""
+    log = table.log
+    try:
+        with _failures(log, "SOURCE_FAILED"):
+            _check(log, table.changes, start)
+            return StructType.fromJson(json.loads(table.open(None).schema().json()))
+    except Unreachable as problem:
+        raise HeadraceError(
+            "SOURCE_UNREACHABLE",
+            f"Delta table {log.path!r} cannot be read: {problem}. Bring it back, or correct the path.",
+        ) from None
 
 
 def _check(log: DeltaLog, changes: bool, start: Start) -> None:
@@ -219,6 +263,11 @@ def _check(log: DeltaLog, changes: bool, start: Start) -> None:
             "CHANGE_FEED_OFF",
             f"Delta table {log.path!r} has no change feed. Turn it on with ALTER TABLE ... SET TBLPROPERTIES "
             f"('{FEED}' = 'true'), or read the table with changes=False.",
+        )
+    taken = [name for name in CHANGELOG if name in log.schema().names]
+    if changes and taken:
+        raise DefinitionError(
+            "COLUMN_EXISTS", f"Delta table {log.path!r} has a column {taken[0]!r} of its own. Rename it."
         )
 
 
