@@ -223,9 +223,10 @@ class Flow:
 
         began = time.monotonic()
         self._lease.check()
+        runs_again = self.planner.runs_again
         record = self.planner.plan(drain=drain, reads=reads)
         try:
-            self._run(record, began)
+            self._run(record, began, runs_again=runs_again)
         except (Py4JJavaError, PySparkException) as error:
             if self._cancelled:
                 raise Cancelled from error
@@ -239,7 +240,7 @@ class Flow:
             f"the error says and start again: the same batch runs.\n{said}",
         )
 
-    def _run(self, record: BatchRecord, began: float) -> None:
+    def _run(self, record: BatchRecord, began: float, *, runs_again: bool) -> None:
         self._storage.clear(SIDE)
         text = property_text(
             record,
@@ -249,6 +250,7 @@ class Flow:
             epoch=self.planner.epoch,
             slots=self.planner.time.slots,
             splits=self._reads.splits(record),
+            runs_again=runs_again,
         )
         context = self._session.sparkContext
         context.setJobGroup(str(self.folder), f"{self.node.name}, batch {record.batch}: {self._steps}")

@@ -64,6 +64,8 @@ class Task:
     reporter: Reporter
     state: TaskState
     splits: Splits = field(default_factory=dict)
+    runs_again: bool = False
+    """Whether the batch was begun before and not concluded: sinks may have it, so it must read the same."""
 
     def time_bounds(self, step: str) -> TimeBounds:
         """The time bounds of a step in this batch."""
@@ -126,7 +128,15 @@ Slots = Mapping[str, Mapping[int, SlotSummary]]
 
 
 def property_text(
-    record: BatchRecord, *, flow: str, folder: str, key_groups: int, epoch: int, slots: Slots, splits: Splits
+    record: BatchRecord,
+    *,
+    flow: str,
+    folder: str,
+    key_groups: int,
+    epoch: int,
+    slots: Slots,
+    splits: Splits,
+    runs_again: bool = False,
 ) -> str:
     """The local property that hands a batch to its tasks."""
     return json.dumps(
@@ -138,12 +148,13 @@ def property_text(
             "epoch": epoch,
             "slots": encode(slots),
             "splits": splits,
+            "runs_again": runs_again,
         }
     )
 
 
 @lru_cache(maxsize=8)
-def _read_property(text: str) -> tuple[BatchRecord, str, TaskState, Splits]:
+def _read_property(text: str) -> tuple[BatchRecord, str, TaskState, Splits, bool]:
     given = json.loads(text)
     storage = LocalStorage(Path(given["folder"]))
     slots = {
@@ -151,7 +162,7 @@ def _read_property(text: str) -> tuple[BatchRecord, str, TaskState, Splits]:
         for step, slots in given["slots"].items()
     }
     state = TaskState(storage, WORKER, given["key_groups"], given["epoch"], slots)
-    return BatchRecord.from_json(given["record"]), given["flow"], state, given["splits"]
+    return BatchRecord.from_json(given["record"]), given["flow"], state, given["splits"], given["runs_again"]
 
 
 def current_task(reports: ReportAccumulator) -> Task:
@@ -166,7 +177,7 @@ def current_task(reports: ReportAccumulator) -> Task:
             "a task of a Headrace flow runs without its batch record, so its time is unknown. Use the frame only in "
             "hr.write(...); a frame of a pipeline cannot be collected or written by a query of your own.",
         )
-    record, flow, state, splits = _read_property(text)
+    record, flow, state, splits, runs_again = _read_property(text)
     return Task(
         record,
         flow,
@@ -174,6 +185,7 @@ def current_task(reports: ReportAccumulator) -> Task:
         lambda key, report: reports.add({key: report}),
         state,
         splits,
+        runs_again,
     )
 
 

@@ -31,8 +31,8 @@ SPLITS = {"payments": [[["t", 0, 3, 7]], []]}
 
 def test_the_property_hands_over_the_whole_record_and_what_every_slot_holds(tmp_path: Path) -> None:
     text = property_text(RECORD, flow="spend", folder=str(tmp_path), key_groups=128, epoch=6, slots=HELD, splits=SPLITS)
-    record, flow, state, splits = _read_property(text)
-    assert (record, flow, splits) == (RECORD, "spend", SPLITS)
+    record, flow, state, splits, runs_again = _read_property(text)
+    assert (record, flow, splits, runs_again) == (RECORD, "spend", SPLITS, False)
     assert (state.key_groups, state.epoch, state.slots) == (128, 6, HELD)
     # The segments lie beside the side rows, and stay open in the worker from batch to batch.
     (tmp_path / "a.arrow").write_bytes(b"segment")
