@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from headrace.connectors.delta.sink import to_delta
 from headrace.connectors.delta.source import read_delta
 from headrace.connectors.delta.table import DeltaLog, DeltaWriter
 from headrace.errors import HeadraceError
+from headrace.observe.status import statuses
 from headrace.storage import local_path
 
 pytestmark = pytest.mark.spark
@@ -224,6 +225,37 @@ def test_a_table_runs_through_windows_into_a_table_until_its_rows_are_changed(
         spend.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(), spark=spark)
     assert raised.value.id == "DELTA_NOT_APPEND_ONLY"
     assert "changes=True" in str(raised.value)
+
+
+def _until(said: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not said():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_a_table_that_is_away_for_a_moment_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+    table, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    spark.range(1).coalesce(1).write.format("delta").save(str(table))
+
+    @hr.pipeline(name="away")
+    def away(spark: SparkSession) -> None:
+        hr.write("away", read_delta(spark, table), hr.to_memory("delta_away"))
+
+    def waiting() -> list[str]:
+        return [text for flow in statuses(checkpoint) for text in flow.waiting]
+
+    running = away.start(checkpoint=checkpoint, mode=hr.micro_batch("100 milliseconds"), spark=spark)
+    try:
+        _until(lambda: len(hr.memory("delta_away")) == 1)
+        elsewhere = table.rename(tmp_path / "elsewhere")
+        _until(lambda: [f"Delta table {table}" in text for text in waiting()] == [True])
+        elsewhere.rename(table)
+        spark.range(1, 3).coalesce(1).write.format("delta").mode("append").save(str(table))
+        _until(lambda: sorted(row["id"] for row in hr.memory("delta_away")) == [0, 1, 2])
+        assert waiting() == []
+    finally:
+        running.stop()
 
 
 @pytest.mark.full

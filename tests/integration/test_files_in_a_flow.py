@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
+from headrace.observe.committed import committed_rows
 from headrace.observe.status import statuses
 from tests.integration.conftest import SCHEMA
 
-pytestmark = [pytest.mark.spark, pytest.mark.full]
+pytestmark = pytest.mark.spark
 
 
 def _until(said: Callable[[], bool]) -> None:
@@ -23,6 +25,7 @@ def _until(said: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.full
 def test_files_and_their_folder_may_come_and_go_and_every_row_is_read_once(place: Any, spark: SparkSession) -> None:
     kept = f"read {place.root}"
 
@@ -56,3 +59,49 @@ def test_files_and_their_folder_may_come_and_go_and_every_row_is_read_once(place
     finally:
         running.stop()
     assert ids() == ["1", "2", "3", "4"]
+
+
+class FailsOnce:
+    """A sink behind another one that fails in its first batch."""
+
+    guarantee = "at_least_once"
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.fails = True
+
+    def write(self, frame: DataFrame, batch: hr.BatchIdentity) -> hr.Written:
+        if self.fails:
+            self.fails = False
+            raise hr.HeadraceError("DISK_FULL", "no space is left.")
+        self.ids += sorted(row["id"] for row in frame.collect())
+        return hr.Written(len(self.ids), len(self.ids))
+
+
+def test_a_batch_that_runs_again_stops_until_its_files_are_as_they_were(place: Any, spark: SparkSession) -> None:
+    second = FailsOnce()
+
+    @hr.pipeline(name="read")
+    def read(spark: SparkSession) -> None:
+        rows = hr.read_files(spark, place.landing, format="json", schema=SCHEMA, name="payments")
+        hr.write("read", rows, hr.to_files(place.root / "out"), second)
+
+    def run() -> None:
+        read.run(checkpoint=place.checkpoint, mode=hr.available_now(), spark=spark)
+
+    place.land("1", ("1", "a", 5, "10:05:00"))
+    place.land("2", ("2", "a", 5, "10:06:00"))
+    file, kept = place.landing / "2.json", place.root / "kept"
+    shutil.copy2(file, kept)
+    with pytest.raises(hr.HeadraceError, match="DISK_FULL"):
+        run()
+    place.land("2", ("another", "a", 5, "10:06:00"))
+    with pytest.raises(hr.HeadraceError, match=r"^\[RANGE_CHANGED\] batch 0 .*2\.json' was written again since"):
+        run()
+    file.unlink()
+    with pytest.raises(hr.HeadraceError, match=r"^\[RANGE_CHANGED\] batch 0 of flow 'read' .*2\.json' is gone, "):
+        run()
+    shutil.copy2(kept, file)
+    run()
+    assert second.ids == sorted(committed_rows(place.root / "out")["id"]) == ["1", "2"]
+    assert not (place.checkpoint / "read" / "dead_letters").exists()

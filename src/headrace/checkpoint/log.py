@@ -95,9 +95,12 @@ class Log:
         self._number, self._token = entry.number, entry.token
         return entry
 
-    def trim(self, base: int) -> None:
-        """Remove all entries before a base, the oldest first: what is left has no gap wherever this stops."""
-        for number in sorted(number for number in self._storage.numbers(FOLDER) if number < base):
+    def trim(self, first: int) -> None:
+        """Remove all entries before one that is not behind the newest base, the oldest first.
+
+        What is left has no gap wherever this stops.
+        """
+        for number in sorted(number for number in self._storage.numbers(FOLDER) if number < first):
             self._storage.delete(self._name(number))
 
     def _read(self) -> list[Entry]:

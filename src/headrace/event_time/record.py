@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,8 @@ from headrace.json_codec import decode
 from headrace.reports import SlotSummary
 
 KEPT_BATCHES = 10
-"""So many batches stay in the log for people to read; a start needs only the last one."""
+"""About so many batches stay in the log for people to read; a start needs only the last one."""
+ENTRIES_OF_A_BATCH = 2
 
 
 Position = Any
@@ -134,8 +134,6 @@ class BatchLog:
 
     def __init__(self, storage: Storage) -> None:
         self._log = Log(storage)
-        self._outcomes: deque[int] = deque(maxlen=KEPT_BATCHES)
-        """The numbers of this driver's last outcomes."""
         self.outcome: BatchOutcome | None = None
         self.record: BatchRecord | None = None
         """The record of a batch that was begun and not concluded."""
@@ -167,11 +165,10 @@ class BatchLog:
         self.record = record
 
     def write_outcome(self, outcome: BatchOutcome) -> None:
-        """Log what a batch has done, after its last sink: it is done. The oldest batches leave the log."""
-        self._outcomes.append(self._log.append("outcome", outcome, is_base=True).number)
+        """Log what a batch has done, after its last sink: it is done. The oldest entries leave the log."""
+        number = self._log.append("outcome", outcome, is_base=True).number
         self.outcome, self.record = outcome, None
-        if len(self._outcomes) == KEPT_BATCHES:
-            self._log.trim(self._outcomes[0])
+        self._log.trim(number - ENTRIES_OF_A_BATCH * (KEPT_BATCHES - 1))
 
     def _read(self) -> None:
         self.outcome = self.record = None

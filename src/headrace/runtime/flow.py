@@ -216,9 +216,10 @@ class Flow:
 
         began = time.monotonic()
         self._lease.check()
+        runs_again = self.planner.runs_again
         record = self.planner.plan(drain=drain, reads=reads)
         try:
-            self._run(record, began)
+            self._run(record, began, runs_again=runs_again)
         except (Py4JJavaError, PySparkException) as error:
             if self._cancelled:
                 raise Cancelled from error
@@ -235,7 +236,7 @@ class Flow:
             f"runs.\n{author_traceback(error) or said}",
         )
 
-    def _run(self, record: BatchRecord, began: float) -> None:
+    def _run(self, record: BatchRecord, began: float, *, runs_again: bool) -> None:
         self._storage.clear(SIDE)
         handed = BatchProperty(
             record,
@@ -245,6 +246,7 @@ class Flow:
             self.planner.epoch,
             self.planner.time.slots,
             self._reads.splits(record),
+            runs_again,
         )
         context = self._session.sparkContext
         context.setJobGroup(str(self.folder), f"{self.node.name}, batch {record.batch}: {self._steps}")

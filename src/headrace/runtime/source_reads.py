@@ -93,12 +93,16 @@ class SourceReads:
         }
 
     def frames(self, record: BatchRecord) -> dict[str, DataFrame]:
-        """The rows of a batch that Spark reads."""
-        return {
-            name: self._awaited(partial(enumerator.frame, record.reads[name].since, record.reads[name].until))
-            for name, enumerator in self._enumerators.items()
-            if isinstance(enumerator, FrameEnumerator) and name in record.reads and record.reads[name].brings_rows
-        }
+        """The rows of a batch that Spark reads; ``Cancelled`` when the flow stops before a source answers."""
+        found: dict[str, DataFrame] = {}
+        for name, enumerator in self._enumerators.items():
+            read = record.reads.get(name)
+            if isinstance(enumerator, FrameEnumerator) and read is not None and read.brings_rows:
+                rows = self._ask(name, partial(_frame, read=read), patient=True)
+                if rows is None:
+                    raise Cancelled
+                found[name] = rows
+        return found
 
     @property
     def call(self) -> bool:
@@ -148,3 +152,8 @@ class SourceReads:
                     self._away.remove(name)
                     self._markers[name].end()
                 return answer
+
+
+def _frame(enumerator: Any, *, read: SourceRead) -> DataFrame:
+    frame: DataFrame = enumerator.frame(read.since, read.until)
+    return frame

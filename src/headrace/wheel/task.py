@@ -66,6 +66,8 @@ class Task:
     splits: Splits = field(default_factory=dict)
     stage: int = 0
     """The stage of Spark's that it belongs to."""
+    runs_again: bool = False
+    """Whether the batch was begun before and not concluded: sinks may have it, so it must read the same."""
 
     def time_bounds(self, step: str) -> TimeBounds:
         return replace(self.record.time_bounds[step], batch=self.record.batch)
@@ -129,6 +131,7 @@ class BatchProperty:
     epoch: int
     slots: Slots
     splits: Splits
+    runs_again: bool = False
 
     def to_text(self) -> str:
         return to_text(self, format=FORMAT)
@@ -158,7 +161,8 @@ def current_task(reports: ReportAccumulator) -> Task:
     def reporter(key: ReportKey, report: Report) -> None:
         reports.add({key: report})
 
-    return Task(given.record, given.flow, context.partitionId(), reporter, state, given.splits, context.stageId())
+    partition, stage = context.partitionId(), context.stageId()
+    return Task(given.record, given.flow, partition, reporter, state, given.splits, stage, given.runs_again)
 
 
 class ReportsByKey(AccumulatorParam[dict[ReportKey, Report]]):

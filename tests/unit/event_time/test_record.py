@@ -133,3 +133,16 @@ def test_the_log_of_a_long_run_stays_short(tmp_path: Path) -> None:
     assert len(files) == 2 * KEPT_BATCHES - 1
     assert Entry.from_bytes(files[0].read_bytes(), name=files[0].name).is_base
     assert BatchLog(LocalStorage(tmp_path)).outcome == BatchOutcome(49)
+
+
+def test_drivers_that_die_after_a_batch_leave_a_short_log(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    for batch in range(30):
+        for _ in range(3):
+            BatchLog(storage).take_over()
+        log = BatchLog(storage)
+        log.take_over()
+        log.write_record(record(batch))
+        log.write_outcome(BatchOutcome(batch))
+        assert BatchLog(storage).outcome == BatchOutcome(batch)
+    assert len(list((tmp_path / "log").iterdir())) == 2 * KEPT_BATCHES - 1

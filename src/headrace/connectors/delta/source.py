@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from headrace.changelog import CHANGE, CHANGELOG, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.changelog import POSITION as CHANGE_POSITION
 from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.enumerator import Planned
+from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.base.source import Gate, add_source, source_name
 from headrace.connectors.delta.table import DeltaLog, table_place, without_metadata
 from headrace.errors import DefinitionError, HeadraceError
@@ -37,6 +39,12 @@ FEED = "delta.enableChangeDataFeed"
 _FILE, _KIND = "__file", "_change_type"
 _WORDS = {"update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE_AFTER}
 _DIGITS = 20
+_IO = re.compile(r"\b(?:java\.(?:io|net|nio\.file)\.\w+Exception|\w+\.\w*IOException)\b")
+_ADVICE = {
+    "SOURCE_FAILED": "it cannot be read. Correct what Delta says, then start again: no row is lost.",
+    "RANGE_CHANGED": "the versions that a batch reads cannot be read any more, and if the batch runs again, a sink may "
+    "have its rows already. Restore the table's files, or start with a new checkpoint.",
+}
 _NOT_APPENDED = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
 
 
@@ -84,22 +92,15 @@ def read_delta(
     ...     hr.write("orders", changes, hr.to_console())
     """
     location = os.fspath(path)
-    log = DeltaLog(spark, table_place(location))
-    _check(log, changes, start)
-    taken = [name for name in CHANGELOG if name in log.schema().names]
-    if changes and taken:
-        raise DefinitionError(
-            "COLUMN_EXISTS", f"Delta table {location!r} has a column {taken[0]!r} of its own. Rename it."
-        )
-    enumerator = partial(DeltaEnumerator, log, changes, files_per_batch, start)
-    rows = StructType.fromJson(json.loads(enumerator().open(None).schema().json()))
+    table = DeltaStream(DeltaLog(spark, table_place(location)), changes, files_per_batch)
+    rows = _columns(table, start)
     given = _shaped(spark.createDataFrame([], rows), changes).schema
     struct = without_metadata(StructType([field for field in given.fields if field.name != _FILE]))
     gate = Gate(source_name(name, Path(location.rstrip("/")).name), DeltaReader(tuple(polars_schema(struct))), None)
     return add_source(
         spark,
         gate,
-        lambda _: enumerator(),
+        lambda _: DeltaEnumerator(table, start),
         struct,
         {"kind": "delta", "path": location, "changes": changes},
         given=given,
@@ -107,45 +108,60 @@ def read_delta(
     )
 
 
-@dataclass(slots=True)
-class DeltaEnumerator:
-    """Finds new rows by Delta's own offsets. A position is such an offset, or the version to begin with."""
+@dataclass(frozen=True, slots=True)
+class DeltaStream:
+    """A table as Delta's own streaming source reads it."""
 
     log: DeltaLog
     changes: bool
     files_per_batch: int | None
-    start: Start
-    _opened: Any = None
-    _ends: bool = False
+
+    def open(self, version: int | None) -> Any:
+        """A source that begins with a version, or with all that is in the table."""
+        jvm, spark = self.log.jvm, self.log.spark
+        options = {"path": self.log.path}
+        if self.changes:
+            options["readChangeFeed"] = "true"
+        if version is not None:
+            options["startingVersion"] = str(version)
+        if self.files_per_batch is not None:
+            options["maxFilesPerTrigger"] = str(self.files_per_batch)
+        given = scala_map(jvm, options.items())
+        source = jvm.org.apache.spark.sql.delta.sources.DeltaDataSource()
+        context = spark._jsparkSession.sqlContext()
+        return source.createSource(context, self.log.path, jvm.scala.Option.empty(), "delta", given)
+
+
+class DeltaEnumerator:
+    """Finds new rows by Delta's own offsets. A position is such an offset, or the version to begin with."""
+
+    def __init__(self, table: DeltaStream, start: Start) -> None:
+        self._table = table
+        self._start = start
+        self._opened: Any = None
+        self._ends = False
 
     @property
     def place(self) -> str:
-        return f"Delta table {self.log.path}"
+        return f"Delta table {self._table.log.path}"
 
     def initial(self) -> dict[str, Any]:
-        if self.start == "earliest":
+        if self._start == "earliest":
             return {"version": None, "offset": None}
-        return {"version": self.log.version() + 1 if self.start == "latest" else self.start, "offset": None}
+        with _failures(self._table.log, "SOURCE_FAILED"):
+            return {"version": self._newest() + 1 if self._start == "latest" else self._start, "offset": None}
 
     def stop_at_newest(self) -> None:
         # A batch that ran again may have opened the table already.
         self._ends, self._opened = True, None
 
     def plan(self, since: dict[str, Any], *, most: int | None) -> Planned:
-        try:
+        with _failures(self._table.log, "SOURCE_FAILED"):
             return self._planned(since)
-        except (Py4JJavaError, PySparkException) as error:
-            if not any(f"[{condition}]" in str(error) for condition in _NOT_APPENDED):
-                raise
-            raise HeadraceError(
-                "DELTA_NOT_APPEND_ONLY",
-                f"rows of Delta table {self.log.path!r} were updated or deleted, which a reader of appended "
-                "rows cannot follow. Read it with hr.read_delta(..., changes=True) and a new checkpoint.",
-            ) from error
 
     def _planned(self, since: dict[str, Any]) -> Planned:
         version = since["version"]
-        if version is not None and version > self.log.version():
+        if version is not None and version > self._newest():
             return Planned(since)
         newest = self._offset_after(since)
         if newest == since["offset"]:
@@ -154,16 +170,25 @@ class DeltaEnumerator:
         return Planned(until, {WHOLE: 1} if self._offset_after(until) != newest else {})
 
     def frame(self, since: dict[str, Any], until: dict[str, Any]) -> DataFrame:
-        spark, some = self.log.spark, self.log.jvm.scala.Option.apply
-        rows = self._source(until).getBatch(some(self._offset(since)), self._offset(until))
-        return _shaped(SparkFrame(rows, spark), self.changes)
+        spark, some = self._table.log.spark, self._table.log.jvm.scala.Option.apply
+        with _failures(self._table.log, "RANGE_CHANGED"):
+            rows = self._source(until).getBatch(some(self._offset(since)), self._offset(until))
+        return _shaped(SparkFrame(rows, spark), self._table.changes)
 
     def _source(self, position: dict[str, Any]) -> Any:
         if self._opened is None:
-            self._opened = self.open(position["version"])
+            opened = self._table.open(position["version"])
             if self._ends:
-                self._opened.prepareForTriggerAvailableNow()
+                opened.prepareForTriggerAvailableNow()
+            self._opened = opened
         return self._opened
+
+    def _newest(self) -> int:
+        """The newest version. Delta takes a table that is away for one that was never written."""
+        newest = self._table.log.version()
+        if newest < 0:
+            raise Unreachable(f"there is no Delta table at {self._table.log.path!r} now")
+        return newest
 
     def _offset_after(self, position: dict[str, Any]) -> Any:
         """The offset up to which the next batch would read."""
@@ -174,22 +199,31 @@ class DeltaEnumerator:
     def _offset(self, position: dict[str, Any]) -> Any:
         if position["offset"] is None:
             return None
-        streaming = self.log.jvm.org.apache.spark.sql.execution.streaming
+        streaming = self._table.log.jvm.org.apache.spark.sql.execution.streaming
         return streaming.runtime.SerializedOffset(json.dumps(position["offset"]))
 
-    def open(self, version: int | None) -> Any:
-        """A source that begins with a version, or with all that is in the table."""
-        jvm, spark = self.log.jvm, self.log.spark
-        options = {
-            "path": self.log.path,
-            "readChangeFeed": "true" if self.changes else None,
-            "startingVersion": version,
-            "maxFilesPerTrigger": self.files_per_batch,
-        }
-        given = scala_map(jvm, ((name, str(value)) for name, value in options.items() if value is not None))
-        source = jvm.org.apache.spark.sql.delta.sources.DeltaDataSource()
-        context = spark._jsparkSession.sqlContext()
-        return source.createSource(context, self.log.path, jvm.scala.Option.empty(), "delta", given)
+
+@contextmanager
+def _failures(log: DeltaLog, id: str) -> Iterator[None]:
+    """What Spark raises as our error with this id; ``Unreachable`` where the table cannot be read now."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        said = str(error).partition("\n\tat ")[0].rpartition("\n: ")[2]
+        problem = not_append_only(error, log.path)
+        # What Delta explains itself is no outage, unless there is no table.
+        is_io = _IO.search(str(error)) is not None and "[DELTA_" not in said
+        if problem is None and (is_io or _is_away(log)):
+            raise Unreachable(said.partition("\n")[0]) from None
+        raise problem or HeadraceError(id, f"Delta table {log.path!r}: {_ADVICE[id]} Delta says: {said}") from error
+
+
+def _is_away(log: DeltaLog) -> bool:
+    """Whether there is no table now; one whose log Delta cannot make sense of is there."""
+    try:
+        return log.version() < 0
+    except (Py4JJavaError, PySparkException) as error:
+        return "[DELTA_" not in str(error)
 
 
 def _shaped(table: DataFrame, changes: bool) -> DataFrame:
@@ -198,6 +232,20 @@ def _shaped(table: DataFrame, changes: bool) -> DataFrame:
         position = F.lpad(F.col(VERSION).cast("string"), _DIGITS, "0")
         table = table.withColumnRenamed(_KIND, CHANGE).withColumn(CHANGE_POSITION, position)
     return table.withColumn(_FILE, F.input_file_name())
+
+
+def _columns(table: DeltaStream, start: Start) -> StructType:
+    """The columns of a table that can be read as it is to be."""
+    log = table.log
+    try:
+        with _failures(log, "SOURCE_FAILED"):
+            _check(log, table.changes, start)
+            return StructType.fromJson(json.loads(table.open(None).schema().json()))
+    except Unreachable as problem:
+        raise HeadraceError(
+            "SOURCE_UNREACHABLE",
+            f"Delta table {log.path!r} cannot be read: {problem}. Bring it back, or correct the path.",
+        ) from None
 
 
 def _check(log: DeltaLog, changes: bool, start: Start) -> None:
@@ -216,3 +264,19 @@ def _check(log: DeltaLog, changes: bool, start: Start) -> None:
             f"Delta table {log.path!r} has no change feed. Turn it on with ALTER TABLE ... SET TBLPROPERTIES "
             f"('{FEED}' = 'true'), or read the table with changes=False.",
         )
+    taken = [name for name in CHANGELOG if name in log.schema().names]
+    if changes and taken:
+        raise DefinitionError(
+            "COLUMN_EXISTS", f"Delta table {log.path!r} has a column {taken[0]!r} of its own. Rename it."
+        )
+
+
+def not_append_only(error: BaseException, path: str) -> HeadraceError | None:
+    """The error for a Delta failure that means: rows were updated or deleted; None for other failures."""
+    if not any(f"[{condition}]" in str(error) for condition in _NOT_APPENDED):
+        return None
+    return HeadraceError(
+        "DELTA_NOT_APPEND_ONLY",
+        f"rows of Delta table {path!r} were updated or deleted, which a reader of appended rows cannot follow. "
+        "Read it with hr.read_delta(..., changes=True) and a new checkpoint.",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -112,8 +112,8 @@ class FileEnumerator:
         self._files_per_batch = files_per_batch or MOST_FILES
         self._there: pl.DataFrame | None = None
         """Where a run over what is there ends: the files that were there when it began."""
-        self._seen: tuple[Sequence[str], pl.DataFrame] = ((), pl.DataFrame(schema={PATH: pl.String()}))
-        """Lists, and the paths in them."""
+        self._seen: dict[str, pl.DataFrame] = {}
+        """The paths in each list."""
         self._stored: set[str] | None = None
         """The lists that may be stored; None before they were looked for."""
 
@@ -173,13 +173,9 @@ class FileEnumerator:
         return files
 
     def _paths(self, lists: list[str]) -> pl.DataFrame:
-        known, paths = self._seen
-        if lists != known:
-            added = [name for name in lists if name not in known]
-            if len(lists) - len(added) < len(known):
-                paths, added = paths.clear(), lists
-            self._seen = lists, pl.concat([paths, *(self._read(name).select(PATH) for name in added)])
-        return self._seen[1]
+        seen = self._seen
+        self._seen = {name: seen[name] if name in seen else self._read(name).select(PATH) for name in lists}
+        return pl.concat([pl.DataFrame(schema={PATH: pl.String()}), *self._seen.values()])
 
 
 def _rows(name: str) -> int:

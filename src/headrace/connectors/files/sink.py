@@ -25,6 +25,9 @@ from headrace.stability import stable
 from headrace.storage import COMMITS, durable_file, sync_folder
 
 STAGING = "_staging"
+"""The subfolder with a folder for each attempt, until another one or this one is listed."""
+PARTS = "parts"
+"""The folder in that of an attempt that its tasks write, and which is moved into place."""
 Format = Literal["parquet", "json"]
 
 
@@ -42,8 +45,9 @@ class FileSink(DriverSink):
         writer = f"{batch.id or batch.flow}.{batch.output}"
         name = f"{writer}-{batch.generation:04d}-{batch.batch:010d}"
         attempt = f"{name}-{uuid.uuid4().hex}"
-        for left_over in (root / STAGING).glob(f"{writer}-*"):
-            shutil.rmtree(left_over, ignore_errors=True)
+        left_over = list((root / STAGING).glob(f"{writer}-*"))
+        for other in left_over:
+            shutil.rmtree(other / PARTS, ignore_errors=True)
         staging = root / STAGING / attempt
         parts = self.write_parts(frame, staging)
         out, rows = sum(part.out for part in parts), sum(part.rows for part in parts)
@@ -55,28 +59,28 @@ class FileSink(DriverSink):
             self.publish(staging, root / attempt, {part.file for part in parts})
             files = [f"{attempt}/{part.file}" for part in parts]
             self.commit(commit, {"format": self.format, "files": files, "rows": rows, "token": batch.token})
+        for each in (staging, *left_over):
+            _remove_unless_listed(root, each)
         listed = json.loads(commit.read_text())
-        counted = listed["files"][0].partition("/")[0]
-        # Only now: until one attempt was listed, a driver that sleeps could still have listed another.
-        for other in [staging, *root.glob(f"{name}-*")]:
-            if other != root / counted:
-                shutil.rmtree(other, ignore_errors=True)
         if listed["token"] != batch.token:
             raise forked(f"folder {self.path!r}", f"it has batch {batch.batch}")
-        return Written(out, rows) if counted == attempt else Written(out, 0, already_marked=int(listed["rows"]))
+        counted = _counted(commit) == attempt
+        return Written(out, rows) if counted else Written(out, 0, already_marked=int(listed["rows"]))
 
     def write_parts(self, frame: DataFrame, staging: Path) -> list[Row]:
         """Run the frame once; every task writes one file and returns its name."""
-        part = _part_writer(str(staging), self.format)
+        part = _part_writer(str(staging / PARTS), self.format)
         return frame.mapInArrow(part, "file STRING, out BIGINT, rows BIGINT").collect()
 
     def publish(self, staging: Path, folder: Path, files: Collection[str]) -> None:
-        for file in staging.iterdir():
+        """Move an attempt's files into their folder; what is left in the staging folder says that there is one."""
+        parts = staging / PARTS
+        for file in parts.iterdir():
             # A task that ran twice has written two files, and one of them counts.
             if file.name not in files:
                 file.unlink()
-        sync_folder(staging)
-        staging.replace(folder)
+        sync_folder(parts)
+        parts.replace(folder)
         sync_folder(folder.parent)
 
     def commit(self, file: Path, listing: dict[str, Any]) -> None:
@@ -96,6 +100,26 @@ def to_files(path: str | os.PathLike[str], *, format: Format = "parquet") -> Fil
     """
     check_choice(Format, format=format)
     return FileSink(os.fspath(path), format)
+
+
+def _counted(commit: Path) -> str:
+    """The attempt that a commit file lists."""
+    return str(json.loads(commit.read_text())["files"][0]).partition("/")[0]
+
+
+def _remove_unless_listed(root: Path, staging: Path) -> None:
+    """Remove what is left of an attempt: its staging folder, and its files unless they are those that count.
+
+    Only where its batch is listed: before, a driver that sleeps could still list this attempt.
+    """
+    attempt = staging.name
+    commit = root / COMMITS / f"{attempt.rpartition('-')[0]}.json"
+    if commit.exists():
+        # Parts first, so that a driver that wakes up cannot move them into place any more.
+        shutil.rmtree(staging / PARTS, ignore_errors=True)
+        if _counted(commit) != attempt:
+            shutil.rmtree(root / attempt, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _part_writer(staging: str, format: Format) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -25,7 +25,7 @@ from headrace.connectors.base.source import ROW_POSITION, Gate, add_source, decl
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import DebeziumFiles, debezium_messages
 from headrace.connectors.files.listing import FileEnumerator, file_stat
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, HeadraceError
 from headrace.schemas import parse_ddl
 from headrace.stability import stable
 from headrace.storage import COMMITS, local_path, open_binary
@@ -47,11 +47,16 @@ class FileReader:
 
     def read(self, given: Sequence[tuple[str, int, int]], task: Task) -> Iterator[Decoded]:
         for path, size, modified in given:
-            if self._stat(path, task) not in ((size, modified), None):
+            now = self._stat(path, task)
+            if task.runs_again and now != (size, modified):
+                raise _range_changed(path, now, task)
+            if now not in ((size, modified), None):
                 letter = Decoded.of_letter(self.decoder.columns.types, "FILE_CHANGED", CHANGED)
                 yield replace(letter, origin=path, arrived=modified)
                 continue
             for file in self._listed(path) if self.listed else [path]:
+                if task.runs_again and self.listed and self._stat(file, task) is None:
+                    raise _range_changed(file, None, task)
                 for decoded in self.decoder.decode(file):
                     yield replace(decoded, origin=file, arrived=modified)
 
@@ -72,6 +77,16 @@ class FileReader:
         root = commit.rsplit("/", 2)[0]
         with open_binary(commit) as stream:
             return [f"{root}/{file}" for file in json.load(stream)["files"]]
+
+
+def _range_changed(file: str, now: tuple[int, int] | None, task: Task) -> HeadraceError:
+    """The error for a file that a batch which runs again can no longer read as the first time."""
+    return HeadraceError(
+        "RANGE_CHANGED",
+        f"batch {task.record.batch} of flow {task.flow!r} was begun before and runs again, but its file {file!r} "
+        f"{'is gone' if now is None else 'was written again since'}, and a sink may have the batch's rows already. Put "
+        "the file back as it was (cp -p keeps its time of modification), or start with a new checkpoint.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

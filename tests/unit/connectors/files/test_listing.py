@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.files import listing
 from headrace.connectors.files.listing import FileEnumerator, list_files
 from headrace.connectors.files.source import CHANGED, FileReader
+from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord
 from headrace.event_time.tracker import WHOLE
 from headrace.wheel.task import Task
@@ -162,6 +164,23 @@ def test_a_list_is_at_least_twice_as_long_as_the_one_behind_it_but_the_last_is_t
     assert reading.batch() == []
 
 
+def test_every_list_is_read_once_by_the_driver_that_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(tmp_path, *(f"{number:02}" for number in range(32)))
+    reading = Reading(tmp_path, files_per_batch=1)
+    read: list[str] = []
+    original = FileEnumerator._read
+
+    def noted(self: FileEnumerator, name: str) -> pl.DataFrame:
+        read.append(name)
+        return original(self, name)
+
+    monkeypatch.setattr(FileEnumerator, "_read", noted)
+    for _ in range(32):
+        reading.position = reading.enumerator.plan(reading.position, most=None).until
+    # A list is read once for its paths, and once more when it is merged.
+    assert max(map(read.count, read)) == 2
+
+
 def test_files_that_are_gone_are_forgotten_when_lists_are_merged(tmp_path: Path) -> None:
     land(tmp_path, "a", "b", "c", "d")
     reading = Reading(tmp_path, files_per_batch=1)
@@ -300,7 +319,9 @@ def place(request: pytest.FixtureRequest, bucket: Path) -> str:
     return str(bucket) if request.param == "local" else "store://host/in"
 
 
-def dead_letters(place: str, bucket: Path, change: Callable[[Path], object]) -> list[tuple[str, str, str]]:
+def dead_letters(
+    place: str, bucket: Path, change: Callable[[Path], object], task: Task = TASK
+) -> list[tuple[str, str, str]]:
     """Reason, origin and detail of what becomes dead when a file changes after it was listed."""
     land(bucket, "a", "b", second=1)
     enumerator = FileEnumerator("in", MemoryStorage(), place)
@@ -309,14 +330,14 @@ def dead_letters(place: str, bucket: Path, change: Callable[[Path], object]) -> 
     found = []
     rows = 0
     for given in enumerator.splits({"lists": []}, until, tasks=2):
-        for chunk in reader_of(place).read(given, TASK):
+        for chunk in reader_of(place).read(given, task):
             rows += chunk.rows.height
             found += [(reason, Path(chunk.origin).name, detail) for _, reason, detail, _ in chunk.dead.rows()]
     assert rows == 1
     return found
 
 
-@pytest.mark.parametrize(
+CHANGES = pytest.mark.parametrize(
     "change",
     [
         lambda file: land(file.parent, file.name, second=1, content='{"n":1}\n{"n":2}\n'),
@@ -324,6 +345,9 @@ def dead_letters(place: str, bucket: Path, change: Callable[[Path], object]) -> 
     ],
     ids=["longer", "newer"],
 )
+
+
+@CHANGES
 def test_a_file_that_is_written_again_after_it_was_listed_is_one_dead_letter(
     place: str, bucket: Path, change: Callable[[Path], object]
 ) -> None:
@@ -334,6 +358,38 @@ def test_a_file_that_is_gone_after_it_was_listed_is_one_dead_letter(place: str, 
     [(reason, name, detail)] = dead_letters(place, bucket, Path.unlink)
     assert (reason, name) == ("FILE_UNREADABLE", "b")
     assert "No such file" in detail
+
+
+AGAIN = replace(TASK, runs_again=True)
+
+
+@CHANGES
+def test_a_file_that_was_written_again_stops_a_batch_that_runs_again(
+    place: str, bucket: Path, change: Callable[[Path], object]
+) -> None:
+    with pytest.raises(HeadraceError, match=r"^\[RANGE_CHANGED\] batch 0 of flow 'flow' .*/in/b' was written again"):
+        dead_letters(place, bucket, change, AGAIN)
+
+
+def test_a_file_that_is_gone_stops_a_batch_that_runs_again(place: str, bucket: Path) -> None:
+    with pytest.raises(HeadraceError, match=r"^\[RANGE_CHANGED\] batch 0 of flow 'flow' .*/in/b' is gone, and"):
+        dead_letters(place, bucket, Path.unlink, AGAIN)
+
+
+def test_a_listed_file_that_is_gone_stops_a_batch_that_runs_again(tmp_path: Path) -> None:
+    (tmp_path / "_commits").mkdir()
+    (tmp_path / "_commits" / "0.json").write_text('{"files": ["gone"]}')
+    given = list_files(str(tmp_path / "_commits")).rows()
+    reader = replace(reader_of(tmp_path / "_commits"), listed=True)
+    assert [chunk.dead["reason"].to_list() for chunk in reader.read(given, TASK)] == [["FILE_UNREADABLE"]]
+    with pytest.raises(HeadraceError, match=r"^\[RANGE_CHANGED\] .*/gone' is gone, and"):
+        list(reader.read(given, AGAIN))
+
+
+def test_a_batch_that_runs_again_reads_files_that_are_as_they_were(place: str, bucket: Path) -> None:
+    land(bucket, "a", second=1)
+    [chunk] = reader_of(place).read(list_files(place).rows(), AGAIN)
+    assert (chunk.rows["n"].to_list(), chunk.dead.height) == ([1], 0)
 
 
 def test_a_task_whose_folder_goes_away_waits_for_it_and_says_so(

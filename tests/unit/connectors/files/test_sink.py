@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import polars as pl
 import pyarrow as pa
@@ -53,12 +56,58 @@ def test_a_batch_that_is_already_listed_is_not_written_again(spark: SparkSession
 
 
 def test_a_folder_that_a_crash_left_unlisted_is_removed(spark: SparkSession, tmp_path: Path) -> None:
-    sink = FileSink(str(tmp_path), "parquet")
-    parts = sink.write_parts(_rows(spark, 99), tmp_path / "_staging" / "left")
-    sink.publish(tmp_path / "_staging" / "left", tmp_path / f"{NAME}-left", {part.file for part in parts})
-    assert sink.write(_rows(spark, 10), BATCH) == hr.Written(10, 10)
+    _leave_unlisted(spark, tmp_path, NAME)
+    assert FileSink(str(tmp_path), "parquet").write(_rows(spark, 10), BATCH) == hr.Written(10, 10)
     assert _listed(tmp_path) == list(range(10))
     assert pl.read_parquet(tmp_path / f"{NAME}-*" / "*.parquet").height == 10
+    assert list((tmp_path / "_staging").iterdir()) == []
+
+
+def _leave_unlisted(spark: SparkSession, root: Path, name: str) -> None:
+    """An attempt at a batch that ends before it is listed."""
+    sink, staging = FileSink(str(root), "parquet"), root / "_staging" / f"{name}-left"
+    parts = sink.write_parts(_rows(spark, 99), staging)
+    sink.publish(staging, root / staging.name, {part.file for part in parts})
+
+
+def test_what_an_attempt_left_stays_until_its_batch_is_listed(spark: SparkSession, tmp_path: Path) -> None:
+    later = replace(BATCH, batch=4)
+    _leave_unlisted(spark, tmp_path, "spend.main-0000-0000000004")
+    for batch, left in ((BATCH, 1), (later, 0)):
+        assert hr.to_files(tmp_path).write(_rows(spark, 10), batch) == hr.Written(10, 10)
+        assert len(list(tmp_path.glob("spend.main-*-left"))) == len(list((tmp_path / "_staging").iterdir())) == left
+
+
+def test_a_crash_after_a_batch_was_listed_leaves_its_files_there(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_remove_unless_listed", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            hr.to_files(tmp_path).write(_rows(spark, 10), BATCH)
+    for written in (hr.Written(3, 3), hr.Written(3, 0, already_marked=3)):
+        assert hr.to_files(tmp_path).write(_rows(spark, 3), replace(BATCH, batch=4)) == written
+        assert _listed(tmp_path) == [0, 0, 1, 1, 2, 2, *range(3, 10)]
+    assert len(list(tmp_path.glob("spend.main-*"))) == 2
+    assert list((tmp_path / "_staging").iterdir()) == []
+
+
+def test_a_batch_costs_the_same_however_many_there_were(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[Path] = []
+
+    def told(look: Callable[[Any], Any], path: Any) -> Any:
+        # Folders that are removed are listed by their descriptors.
+        listed.extend([] if isinstance(path, int) else [Path(path)])
+        return look(path)
+
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(os, name, partial(told, getattr(os, name)))
+    for batch in range(3):
+        assert hr.to_files(tmp_path).write(_rows(spark, 3), replace(BATCH, batch=batch)) == hr.Written(3, 3)
+    assert tmp_path / "_staging" in listed
+    assert not {tmp_path, tmp_path / "_commits"} & set(listed)
 
 
 @pytest.mark.parametrize("wakes", ["publish", "commit"])
