@@ -33,7 +33,7 @@ def read_state(checkpoint: str | os.PathLike[str], flow: str, step: str) -> pl.D
     """
     storage = LocalStorage(Path(checkpoint) / flow)
     identity, outcome = read_identity(storage), BatchLog(storage).outcome
-    if identity is None or outcome is None:
+    if identity is None or outcome is None or outcome.batch < 0:
         raise DefinitionError("STATE_NOT_FOUND", f"{str(storage)!r} is not the folder of a flow that has run a batch.")
     steps = {each["name"]: each for each in identity["steps"]}
     if step not in steps:
