@@ -104,8 +104,10 @@ class _MatchLowering:
                 full_match, negated = re.compile(node.regex(re.escape), re.DOTALL).fullmatch, node.negated
                 return _of_known(lambda text: (full_match(text) is None) is negated, self.function(node.operand))
             case nodes.InList():
-                equal = (self._compared("=", node.operand, choice) for choice in node.choices)
-                return reduce(partial(_logical, decisive=True), equal)
+                # In the type that all of them have in common, as in Spark.
+                (operand, *choices), dtype = self._same_type([node.operand, *node.choices])
+                equals = _COMPARISONS["="][0 if dtype.is_float() else 1]
+                return reduce(partial(_logical, decisive=True), (_of_both(equals, operand, each) for each in choices))
             case nodes.Coalesce():
                 operands, _ = self._same_type(node.operands)
                 return lambda row, matched: next(

@@ -56,6 +56,7 @@ CONDITIONS = [
     "a.x IS NOT NULL AND n IS NULL",
     "a.s IN (s, 'a')",
     "s NOT IN ('B', a.s)",
+    "a.n IN (9007199254740992, x)",
     "x BETWEEN a.x AND 3",
     "coalesce(a.x, x, 0.0) > 1",
     "CAST(a.n AS DOUBLE) > x",
