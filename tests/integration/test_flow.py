@@ -339,7 +339,7 @@ def test_a_job_that_somebody_cancels_is_told_as_cancelled_and_its_batch_runs_aga
     with pytest.raises(hr.HeadraceError) as raised:
         running.wait()
     assert str(raised.value).startswith(
-        "[BATCH_FAILED] flow 'spend', batch 1: somebody has cancelled its job, in Spark's UI or by a call, and the "
+        "[BATCH_FAILED] flow 'spend', batch 1: its job was cancelled, in Spark's UI or by a call, and the "
         "batch is not done. Start again: the same batch runs.\n"
     )
     goes_on.touch()

@@ -123,8 +123,8 @@ def told(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
     assert sum(row["pane"] == "on_time" for row in given_rows) == (given_rows[0]["pane"] != "late")
     if panes == "retracting":
         assert [row["change"] for row in rows] == ["insert", *["update_before", "update_after"] * (len(given_rows) - 1)]
-        for earlier, taken_back in zip(rows[::2], rows[1::2], strict=False):
-            assert (values(taken_back), taken_back["revision"]) == (values(earlier), earlier["revision"])
+        for earlier, retracted in zip(rows[::2], rows[1::2], strict=False):
+            assert (values(retracted), retracted["revision"]) == (values(earlier), earlier["revision"])
     return values(rows[-1])
 
 

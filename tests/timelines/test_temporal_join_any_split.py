@@ -73,7 +73,7 @@ def test_corrections_of_late_rows_and_late_versions_come_to_the_answer(
     played = play(step, *elements, event_time=hr.event_time("at"))
     assert played.late == played.late_right == []
     known: dict[int, int | None] = {}
-    taken_back: set[int] = set()
+    retracted: set[int] = set()
     for row in played.main:
         n, v = row["n"], row["v"]
         match row["change"]:
@@ -85,12 +85,12 @@ def test_corrections_of_late_rows_and_late_versions_come_to_the_answer(
                 assert known.pop(n) == v
             case "update_before":
                 assert known[n] == v
-                taken_back.add(n)
+                retracted.add(n)
             case "update_after":
-                taken_back.remove(n)
+                retracted.remove(n)
                 assert known[n] != v
                 known[n] = v
-    assert not taken_back
+    assert not retracted
     assert {n: v for n, v in known.items() if n >= 0} == model.answer(rows, how=how, ttl=ttl)
 
 

@@ -240,7 +240,7 @@ MISTAKES: list[tuple[Define, str]] = [
     ),
     (
         _empty_size,
-        "[DURATION_NOT_POSITIVE] size='0 seconds' is not longer than zero, so no row could ever fall into it. "
+        "[DURATION_NOT_POSITIVE] size='0 seconds' must be greater than zero. "
         "Give a positive duration, as in size='1 minute'.",
     ),
     (
@@ -317,7 +317,7 @@ MISTAKES: list[tuple[Define, str]] = [
     (
         _event_time_after_filter,
         "[EVENT_TIME_NOT_AT_SOURCE] hr.event_time('at') was given a frame that does not come straight from a source, "
-        "so rows that a filter removed could not move time. Apply it right after hr.read_...(...), before your own "
+        "so filtered rows would not advance the watermark. Apply it right after hr.read_...(...), before your own "
         "where and select.",
     ),
     (

@@ -52,7 +52,7 @@ def test_a_changelog_is_refused_with_what_to_use_instead(
     with pytest.raises(hr.DefinitionError) as raised:
         check_events(_from(graph, spark.range(1), node), graph, node, step="once")
     assert str(raised.value).startswith(
-        f"[CHANGELOG_NOT_UNDERSTOOD] step 'once' takes each row for an event of its own, but {giver} gives a "
+        f"[CHANGELOG_NOT_UNDERSTOOD] step 'once' treats each row as a separate event, but {giver} gives a "
         "changelog, in which a row may retract an earlier one, so updates and deletes would count as new rows. Use "
         "hr.table_aggregate, hr.table_join or hr.materialize, or select the changes that are wanted before the step: "
         ".where(\"change = 'insert'\"), or .drop('change') if all are."

@@ -17,7 +17,7 @@ def test_corrections_are_refused_with_the_reason_and_what_to_use() -> None:
     with pytest.raises(hr.DefinitionError) as raised:
         LateRows("hr.drop()", uncorrectable="rows are not retracted").check("step 'once'", hr.update_for("1 hour"))
     assert str(raised.value).startswith(
-        "[CORRECTIONS_IMPOSSIBLE] step 'once': .late(hr.update_for('1 hour')) cannot be kept, because rows are not "
+        "[CORRECTIONS_IMPOSSIBLE] step 'once': .late(hr.update_for('1 hour')) is not possible, because rows are not "
         "retracted. Use hr.drop()."
     )
 

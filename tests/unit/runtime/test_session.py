@@ -67,7 +67,7 @@ def test_check_advises_domain_sockets_where_a_session_has_none(
     (finding,) = (found for found in asking(tmp_path).check(spark=spark) if found.id == "SOCKETS_SLOW")
     assert str(finding) == (
         "warning: spark.python.unix.domain.socket.enabled is off, so each exchange with a Python worker may wait 40 ms "
-        "for an acknowledgement of TCP. Set it to true where the session is built: "
+        "for a TCP acknowledgement. Set it to true where the session is built: "
         ".config('spark.python.unix.domain.socket.enabled', 'true')."
     )
 

@@ -95,8 +95,8 @@ def _write_part(
     if not refused.is_empty():
         dead = refused.with_row_index("position")
         where = {"source": f"{batch.flow}.{batch.output}", "origin": sink.place}
-        told = dead_letters(dead, **where, batch=batch.batch, clock=context.clock)
-        letters = write_rows(context.storage, batch.batch, f"sink.{batch.output}", told)
+        letter_rows = dead_letters(dead, **where, batch=batch.batch, clock=context.clock)
+        letters = write_rows(context.storage, batch.batch, f"sink.{batch.output}", letter_rows)
     counts = (rows.height, delivered.written, delivered.superseded, delivered.already_marked, refused.height)
     yield pa.record_batch([[value] for value in (part.number, *counts, letters)], schema=_RESULT)
 

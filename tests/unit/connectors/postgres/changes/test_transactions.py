@@ -100,7 +100,7 @@ def test_a_new_column_begins_a_new_file_and_is_told_once(tmp_path: Path) -> None
     ("now", "words"),
     [
         (relation("id", "large", table="orders_old"), "was renamed to public.orders_old"),
-        (relation("id", "large", id=2), "was dropped; one with its name is another table"),
+        (relation("id", "large", id=2), "was dropped; a different table now has its name"),
         (relation("id", "large", key=("large",)), r"rows are now identified by \(large\) instead of \(id\)"),
         (relation("id", "large", key=(), identity="n"), r"rows are now identified by nothing instead of \(id\)"),
         (relation("id", "large", identity="f"), r"rows are now identified by the whole row instead of \(id\)"),
