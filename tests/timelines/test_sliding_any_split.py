@@ -110,11 +110,11 @@ def test_previews_and_corrections_come_to_the_models_answer(
         event_time=hr.event_time("at", out_of_order=bound),
     )
     assert played.late == []
-    found = {number: told(rows, panes.kind) for number, rows in by_number(played.main).items()}
+    found = {number: as_read(rows, panes.kind) for number, rows in by_number(played.main).items()}
     assert found == truth(step, given_rows.events)
 
 
-def told(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
+def as_read(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
     """What a reader knows at the end who follows the rules of the panes."""
     order = ["early", "on_time", "late"]
     assert [row["pane"] for row in rows] == sorted((row["pane"] for row in rows), key=order.index)

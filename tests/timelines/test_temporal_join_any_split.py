@@ -48,9 +48,9 @@ def test_every_row_within_the_bound_meets_the_version_of_its_time_once(
     rows = model.make(seed, rows=ROWS, changelog=changelog, partitions=partitions)
     life: Any = {"keep_forever": True} if ttl is None else {"ttl": timedelta(microseconds=ttl)}
     step = temporal_join("j", on="item", how=how, versions_late=hr.side_output(), **life).late(hr.side_output())
-    told = {"change": "insert"} if changelog else {}
+    change = {"change": "insert"} if changelog else {}
     time = hr.event_time("at", out_of_order="15 minutes", partition="partition")
-    played = play(step, *split(rows.elements, batches, crashes), *end_of_both(**told), event_time=time)
+    played = play(step, *split(rows.elements, batches, crashes), *end_of_both(**change), event_time=time)
     found = [(row["n"], row["v"]) for row in played.main if row["n"] >= 0]
     assert sorted(found) == sorted(model.answer(rows, how=how, ttl=ttl).items())
     assert played.late == played.late_right == []

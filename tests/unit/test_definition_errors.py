@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.operators.windows.fixed_windows import Tumbling
@@ -430,12 +430,12 @@ def test_a_pipeline_whose_name_is_no_file_name_is_refused() -> None:
 
 
 def test_a_negative_correction_time_is_refused() -> None:
-    with pytest.raises(hr.DefinitionError, match=r"^\[DURATION_NOT_POSITIVE\] update_for='-1 hour' is not longer"):
+    with pytest.raises(hr.DefinitionError, match=r"^\[DURATION_NOT_POSITIVE\] update_for='-1 hour' must be greater"):
         hr.update_for("-1 hour")
 
 
 def test_a_trigger_interval_of_nothing_is_refused() -> None:
-    with pytest.raises(hr.DefinitionError, match=r"^\[DURATION_NOT_POSITIVE\] interval='0 seconds' is not longer"):
+    with pytest.raises(hr.DefinitionError, match=r"^\[DURATION_NOT_POSITIVE\] interval='0 seconds' must be greater"):
         hr.micro_batch("0 seconds")
 
 

@@ -130,7 +130,7 @@ def _joined(*lists: str) -> str:
 OLDEST_JAVA = 17
 
 BATCH_SETTINGS = {
-    # It would plan a batch anew after each shuffle, and join the small partitions that slots are.
+    # It would replan a batch after each shuffle, and join the small partitions that slots are.
     "spark.sql.adaptive.enabled": "false",
     # Delta gives the rows of a batch as a stream, which Spark would not run in a job of its own.
     "spark.sql.streaming.unsupportedOperationCheck": "false",

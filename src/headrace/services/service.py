@@ -55,7 +55,7 @@ class Service(ABC):
         self.folder = folder.absolute()
         self.data = self.folder / "data"
 
-    def prepare(self, ports: tuple[int, ...]) -> None:  # noqa: B027
+    def prepare(self, ports: tuple[int, ...]) -> None:  # noqa: B027 - few prepare
         """Before the first start: write its settings and create its store in the empty folder ``data``."""
 
     @abstractmethod

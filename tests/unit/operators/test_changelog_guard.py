@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.graph import Graph, Origin, SourceNode, StepNode
@@ -241,7 +241,7 @@ def test_a_current_table_into_windows_is_an_error_unless_its_changes_are_chosen(
             define(spark, tmp_path / "checkpoint")
 
 
-class Told(hr.KeyedProcess):
+class Echo(hr.KeyedProcess):
     """Tells each change."""
 
     def on_row(self, row: Any, context: Any) -> Any:
@@ -253,7 +253,7 @@ class Told(hr.KeyedProcess):
 def test_steps_that_read_the_change_take_a_changelog(spark: SparkSession, tmp_path: Path, step: str) -> None:
     (tmp_path / "in").mkdir()
     step_of: dict[str, Any] = {
-        "process": hr.process("told", Told, key="id", output="what STRING").late(hr.drop()),
+        "process": hr.process("echo", Echo, key="id", output="what STRING").late(hr.drop()),
         "pattern": hr.pattern("gone", key="id")
         .begin("made", "change = 'insert'")
         .followed_by("gone", "change = 'delete'")

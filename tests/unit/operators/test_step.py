@@ -54,7 +54,7 @@ def test_what_is_no_answer_to_late_rows_is_refused_where_it_is_said(step: Any, a
     ids=lambda step: type(step).__name__,
 )
 def test_a_step_without_late_rows_says_that_there_is_nothing_to_choose(step: Any) -> None:
-    with pytest.raises(hr.DefinitionError, match=r"\[LATE_WITHOUT_MEANING\] step 'once': .*Leave \.late\(hr\.drop"):
+    with pytest.raises(hr.DefinitionError, match=r"\[LATE_WITHOUT_MEANING\] step 'once': .*Remove \.late\(hr\.drop"):
         step.late(hr.drop())
 
 

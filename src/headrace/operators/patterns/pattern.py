@@ -59,7 +59,7 @@ class Pattern(Chain, MatchingStep):
     kind = "pattern"
 
     length: int | None = None
-    skip: Skip = Skip("none")  # noqa: RUF009  # frozen
+    skip: Skip = Skip("none")  # noqa: RUF009 - frozen
     measures: tuple[tuple[str, str], ...] = ()
 
     def within(self, duration: Duration, *, since: Literal["first", "previous"] = "first") -> Self:

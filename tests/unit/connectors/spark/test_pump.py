@@ -23,7 +23,7 @@ class Query:
     """Stands for Spark's."""
 
     id: str = "q"
-    isActive: bool = True  # noqa: N815
+    isActive: bool = True
 
     def exception(self) -> None:
         """None so far."""

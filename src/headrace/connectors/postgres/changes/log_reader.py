@@ -119,7 +119,7 @@ class ChangeLogReader:
                     yield replace(decoded, origin=origin, arrived=entry.logged_at)
 
     def _decoded(self, log: ChangeLog, entry: LogEntry, then: Mapping[str, SourceColumn]) -> Iterator[Decoded]:
-        # Letters that concern no single row are numbered behind all rows, so that no two letters share a number.
+        # Letters that concern no single row are numbered after all rows, so that no two letters share a number.
         first, behind = 0, entry.rows_of(self.table)
         types = {**self.columns, **DATABASE_CHANGELOG}
         for file in entry.files:

@@ -73,13 +73,13 @@ def test_a_value_that_was_not_sent_is_taken_from_the_old_row_where_that_is_whole
     ]
 
 
-@pytest.mark.parametrize(("large", "unsent", "told"), [("new", None, "new"), ("...", ["large"], None)])
+@pytest.mark.parametrize(("large", "unsent", "sent"), [("new", None, "new"), ("...", ["large"], None)])
 def test_a_key_that_is_sent_because_it_is_stored_apart_has_not_moved(
-    tmp_path: Path, large: str, unsent: Any, told: Any
+    tmp_path: Path, large: str, unsent: Any, sent: Any
 ) -> None:
     changed = update(values("...", large), b"K" + values("1", None))
     _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), changed))
-    assert rows == [("update_after", position(100, 0), unsent, "1", told)]
+    assert rows == [("update_after", position(100, 0), unsent, "1", sent)]
 
 
 def test_tables_that_are_not_read_leave_no_trace(tmp_path: Path) -> None:
