@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 PATIENCE = 180
 

@@ -30,7 +30,7 @@ class Numbers(DataSource):
         """A number and its time, a second after that of the number before."""
         return "n BIGINT, at TIMESTAMP"
 
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
         """Made on the driver; tasks get a copy."""
         folder = Path(self.options["folder"])
         wait_for_it(folder)
@@ -43,11 +43,11 @@ class NumbersReader(DataSourceStreamReader):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def initialOffset(self) -> dict[str, int]:
         """From the first number on."""
         return {"n": 0}
 
-    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
         """Up to the newest number."""
         wait_for_it(self._folder)
         return {"n": int((self._folder / "newest").read_text())}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from benchmarks.sinks.cases import Case, Digest, Way
 from benchmarks.sinks.rows import Rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 PARTITIONS = 2
 FIRST_SECOND = 1_767_225_600

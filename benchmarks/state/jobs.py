@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import headrace as hr
@@ -17,7 +17,7 @@ from benchmarks.wheel.inputs import FILES_PER_BATCH, SCHEMA
 from benchmarks.wheel.jobs import DELAY
 
 FLOW = "counts"
-TOLD = 100
+EMIT_EVERY = 100
 """Of how many rows of a key one is told."""
 
 
@@ -47,7 +47,7 @@ class Counting(hr.KeyedProcess):
         n = (self.seen.get() or 0) + 1
         self.seen.set(n)
         context.set_timer("silent", after=self.silence)
-        if n % TOLD == 0:
+        if n % EMIT_EVERY == 0:
             yield {"k": context.key, "n": n, "silent_at": None}
 
     def on_timer(self, timer: Any, context: Any) -> Iterator[dict[str, Any]]:
@@ -85,7 +85,7 @@ class CountingOnSpark(StatefulProcessor):
         self._handle = handle
         self._seen = handle.getValueState("seen", "n BIGINT, due BIGINT")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Count, and put the timer off."""
         watermark = timerValues.getCurrentWatermarkInMs()
         before, set_for = self._seen.get() or (0, 0)
@@ -96,7 +96,7 @@ class CountingOnSpark(StatefulProcessor):
                 continue
             n += 1
             last = max(last, at)
-            if n % TOLD == 0:
+            if n % EMIT_EVERY == 0:
                 yield Row(k=key[0], n=n, silent_at=None)
         due = max(set_for, last + self._silence)
         if n == before:
@@ -107,7 +107,7 @@ class CountingOnSpark(StatefulProcessor):
             self._handle.registerTimer(due)
         self._seen.update((n, due))
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         """Tell that the key has been silent."""
         n, _ = self._seen.get()
         self._seen.update((n, 0))
@@ -121,11 +121,11 @@ def run_spark(spark: SparkSession, order: Order) -> None:
     """Spark's ``transformWithState`` in Python; times come as numbers, cheaper for Python than timestamps."""
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_PER_BATCH)
     rows = reader.parquet(order.rows).withWatermark("ts", DELAY).select("k", F.unix_millis("ts").alias("at"))
-    told = rows.groupBy("k").transformWithState(
+    results = rows.groupBy("k").transformWithState(
         CountingOnSpark(order.silence), "k BIGINT, n BIGINT, silent_at BIGINT", "Append", "EventTime"
     )
-    told = told.withColumn("silent_at", F.timestamp_millis("silent_at"))
-    run_to_end(told, order.checkpoint, order.results)
+    results = results.withColumn("silent_at", F.timestamp_millis("silent_at"))
+    run_to_end(results, order.checkpoint, order.results)
 
 
 RUNS: Mapping[str, Callable[[SparkSession, Order], None]] = {"headrace": run_headrace, "spark": run_spark}

@@ -40,8 +40,8 @@ def results(system: str, inputs: Inputs, place: Place) -> pl.DataFrame:
         folder = work / "results"
         order = Order(str(files(inputs, place.root)), str(work / "checkpoint"), SILENCE, str(folder))
         run_on_spark(jobs, system, [order], work)
-        told = pl.read_parquet(folder / "*.parquet")
-    return told.filter(pl.col("k") != CLOSING_KEY).sort("k", "n", "silent_at")
+        emitted = pl.read_parquet(folder / "*.parquet")
+    return emitted.filter(pl.col("k") != CLOSING_KEY).sort("k", "n", "silent_at")
 
 
 def _run(system: str, rows: str, warm: Inputs, silence: int, place: Place) -> SparkRun:

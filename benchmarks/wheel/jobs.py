@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -101,7 +101,7 @@ class CountAndSum(StatefulProcessor):
         self._handle = handle
         self._windows = handle.getMapState("windows", "end BIGINT", "n BIGINT, total DOUBLE")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Add a key's rows to its open windows."""
         watermark = timerValues.getCurrentWatermarkInMs()
         found: dict[int, tuple[int, float]] = {}
@@ -119,7 +119,7 @@ class CountAndSum(StatefulProcessor):
                 self._windows.updateValue((end,), (n + held[0], total + held[1]))
         return iter(())
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         """Emit a window that has closed."""
         end = expiredTimerInfo.getExpiryTimeInMs()
         n, total = self._windows.getValue((end,))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import headrace as hr
@@ -23,17 +23,17 @@ class Batches(StreamingQueryListener):
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+    def onQueryStarted(self, event: Any) -> None:
         """Nothing to note."""
 
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+    def onQueryProgress(self, event: Any) -> None:
         """Note what a batch took."""
         self.seconds.append(event.progress.durationMs["triggerExecution"] / 1000)
 
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+    def onQueryIdle(self, event: Any) -> None:
         """Nothing to note."""
 
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: Any) -> None:
         """Nothing to note."""
 
 

@@ -1,4 +1,4 @@
-"""Ready detectors: steps for what most people watch for, and examples of how to write your own."""
+"""Ready-made detectors: steps for what most people watch for, and examples of how to write your own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _process(step: str, detector: KeyedProcess, key: Any, key_type: str, columns
     if not isinstance(key, str):
         raise DefinitionError(
             "KEY_NOT_ONE",
-            f"step {step!r}: key={key!r} must be one column, as in key='device'. Make one of several before, "
+            f"step {step!r}: key={key!r} must be one column, as in key='device'. Combine them first, "
             "as in withColumn('place', concat_ws('/', 'room', 'device')).",
         )
     return process(step, detector, key=key, output=f"`{key}` {key_type}, {columns}").late(side_output())
@@ -41,7 +41,7 @@ def card_testing(
     within: Duration = "10 minutes",
     time: str = "at",
 ) -> Pattern:
-    """At least so many payments below ``small``, then one above ``factor`` times their average.
+    """At least ``probes`` payments below ``small``, then one above ``factor`` times their average.
 
     >>> step = card_testing("probed", key="card")
     >>> step.name, step.key
@@ -97,9 +97,9 @@ def failed_logins(
 def sequence(
     name: str, *, key: str, steps: Mapping[str, str], gap: Duration, within: Duration, time: str = "at"
 ) -> Pattern:
-    """Rows that meet the conditions in their order, each less than ``gap`` behind the one before.
+    """Rows that meet the conditions in their order, each less than ``gap`` after the one before.
 
-    Rows in between that meet no waiting condition are passed over. A sequence that stops leaves by ``timed_out``.
+    Rows in between that meet no waiting condition are skipped. A sequence that stops leaves by ``timed_out``.
 
     >>> order = {"ordered": "status = 'ordered'", "paid": "status = 'paid'", "sent": "status = 'sent'"}
     >>> sequence("delivery", key="order_id", steps=order, gap="2 days", within="7 days").name
@@ -129,7 +129,7 @@ class ImpossibleTravel(KeyedProcess):
         self.fastest = fastest
 
     def on_row(self, row: Any, context: Any) -> Iterator[dict[str, Any]]:
-        """A login; one without a place says nothing."""
+        """A login; one without a place is ignored."""
         if not all(degrees is not None and isfinite(degrees) for degrees in (row.latitude, row.longitude)):
             return
         latitude, longitude = float(row.latitude), float(row.longitude)
@@ -147,7 +147,7 @@ class ImpossibleTravel(KeyedProcess):
 def impossible_travel(name: str, *, key: str, key_type: str = "STRING", fastest: float = 900.0) -> Process:
     """Logins that are farther from the one before than ``fastest`` kilometres an hour would allow.
 
-    Rows need ``latitude`` and ``longitude`` in degrees; those without are passed over. A login is compared with the
+    Rows need ``latitude`` and ``longitude`` in degrees; those without are ignored. A login is compared with the
     one before it for a day.
 
     >>> impossible_travel("travel", key="user").name
@@ -170,7 +170,7 @@ def _kilometres(latitude: float, longitude: float, other_latitude: float, other_
 
 
 class MissingHeartbeat(KeyedProcess):
-    """Sets a timer with every row; a timer that is reached was not set anew in time."""
+    """Sets a timer with every row; a timer that fires was not renewed in time."""
 
     last = value_state("TIMESTAMP", keep_forever=True)
 
@@ -189,7 +189,7 @@ class MissingHeartbeat(KeyedProcess):
 
 
 def missing_heartbeat(name: str, *, key: str, gap: Duration, key_type: str = "STRING") -> Process:
-    """Keys of which no row came for ``gap``, said once for each silence.
+    """Keys without a row for ``gap``, reported once for each silence.
 
     >>> missing_heartbeat("silent", key="device", gap="5 minutes").name
     'silent'
@@ -209,7 +209,7 @@ class ThresholdHeld(KeyedProcess):
         self.held = held
 
     def on_row(self, row: Any, context: Any) -> None:
-        """A measurement; one that is null or not a number says nothing."""
+        """A measurement; one that is null or not a number is ignored."""
         measured = getattr(row, self.value)
         if measured is None or measured != measured:
             return
@@ -227,7 +227,7 @@ class ThresholdHeld(KeyedProcess):
 def threshold_held(
     name: str, *, key: str, value: str, above: float, held: Duration, key_type: str = "STRING"
 ) -> Process:
-    """Keys whose value has been above a limit for ``held``, said once until it falls again.
+    """Keys whose value has been above a limit for ``held``, reported once until it falls again.
 
     >>> threshold_held("hot", key="device", value="celsius", above=80.0, held="10 minutes").name
     'hot'

@@ -20,7 +20,7 @@ MICROSECONDS = {
     "week": 604_800_000_000,
 }
 LONGEST = 400_000 * MICROSECONDS["day"]
-"""A little more than a thousand years, so that no end of a window leaves the calendar."""
+"""A little more than a thousand years, so that no end of a window is out of range."""
 _PART = re.compile(rf"\s*(-?\d+(?:\.\d+)?)\s*({'|'.join(MICROSECONDS)})s?\s*(?:,|$|(?=[-\d]))", re.IGNORECASE)
 _PARTS = re.compile(f"(?:{_PART.pattern})+", re.IGNORECASE)
 _OF_A_CALENDAR = re.compile(r"\d\s*(month|quarter|year)s?\b", re.IGNORECASE)
@@ -42,18 +42,18 @@ def positive_microseconds(duration: Duration, *, argument: str) -> int:
     if length <= 0:
         raise DefinitionError(
             "DURATION_NOT_POSITIVE",
-            f"{argument}={duration!r} is not longer than zero, so no row could ever fall into it. "
+            f"{argument}={duration!r} must be greater than zero. "
             f"Give a positive duration, as in {argument}='1 minute'.",
         )
     return not_too_long(length, duration, argument=argument)
 
 
 def not_too_long(length: int, duration: Duration, *, argument: str) -> int:
-    """A length in microseconds, refused when times so far apart would leave the calendar."""
+    """A length in microseconds, refused when timestamps so far apart would be out of range."""
     if length > LONGEST:
         raise DefinitionError(
             "DURATION_TOO_LONG",
-            f"{argument}={duration!r} is more than 400,000 days, and times so far apart leave the calendar. "
+            f"{argument}={duration!r} is more than 400,000 days, and such timestamps are out of range. "
             f"Give a shorter duration, as in {argument}='400000 days' (over a thousand years).",
         )
     return length
@@ -78,8 +78,7 @@ def _unreadable(duration: object, argument: str) -> DefinitionError:
     advice = f"Write a number and a unit, as in '10 seconds' or '1 hour 30 minutes'; units are {units}."
     if isinstance(duration, str) and _OF_A_CALENDAR.search(duration):
         advice = (
-            "Months, quarters and years differ in length: only hr.tumbling(..., time_zone='Europe/Berlin') has windows "
-            "of them, of whole months, quarters or years and nothing besides, as in size='1 month'. Elsewhere write "
-            "'30 days'."
+            "Months, quarters and years differ in length: only hr.tumbling(..., time_zone='Europe/Berlin') takes them, "
+            "as whole months, quarters or years alone, as in size='1 month'. Elsewhere write '30 days'."
         )
     return DefinitionError("DURATION_UNREADABLE", f"{argument}={duration!r} is not a duration. {advice}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the rows of a frame come from, so that a step behind it can read there, without a hop in between."""
+    """Where the rows of a frame come from, so that a step after it can read there, without a hop in between."""
 
     stream: DataFrame
     """The rows of the frame, or the files, positions or blobs of a node."""
@@ -64,7 +64,7 @@ class SourceNode:
     divided: bool = False
     """Whether the source has partitions of its own, each with a watermark."""
     counts_rows: bool = False
-    """Whether it knows how many rows wait, so that a batch may take only so many."""
+    """Whether it knows how many rows wait, so that a batch may take a limited number."""
     prepare: Callable[[], None] | None = None
     """Finds, before the first batch, what would stop the reading."""
     feed: SourceFeed | None = None

@@ -123,7 +123,7 @@ def type_of(node: exp.DataType, text: str) -> spark.DataType:
         precision, scale = *(int(parameter.name) for parameter in parameters), *(10, 0)[len(parameters) :]
         if not 0 <= scale <= precision <= _LARGEST_PRECISION:
             raise _unreadable(
-                text, f"a decimal has at most {_LARGEST_PRECISION} digits, all those after the point included"
+                text, f"a decimal has at most {_LARGEST_PRECISION} digits, including those after the point"
             )
         return spark.DecimalType(precision, scale)
     if name == "STRUCT" and parameters:

@@ -72,9 +72,9 @@ def test_every_one_of_the_twelve_ways_is_among_the_dead_letters(finished: tuple[
 def test_a_dead_letter_says_where_its_row_stood(finished: tuple[Path, pl.DataFrame]) -> None:
     root, _ = finished
     letters = _listed(root / "checkpoint" / "spend" / "dead_letters")
-    for (origin,), told in letters.partition_by("origin", as_dict=True).items():
+    for (origin,), group in letters.partition_by("origin", as_dict=True).items():
         lines = (root / "in" / Path(str(origin)).name).read_bytes().split(b"\n")
-        for position, raw, detail in told.select("position", "raw", "detail").rows():
+        for position, raw, detail in group.select("position", "raw", "detail").rows():
             assert lines[position - 1] == raw
             assert detail
 

@@ -90,16 +90,16 @@ def test_a_corrected_table_equals_the_batch_computation(
     with psycopg.connect(postgres.dsn) as connection:
         query = f'select account, extract(epoch from window_start) * 1000000, spent, payments, revision from "{name}"'
         stored = connection.execute(query).fetchall()
-    assert _told(stored) == truth
+    assert _latest(stored) == truth
     assert any(row[4] > 0 for row in stored)
     if "delta" not in sinks:
         return
     delta = spark.read.format("delta").load(str(table))
     table_rows = delta.selectExpr("account", "unix_micros(window.start)", "spent", "payments", "revision").collect()
-    assert _told([tuple(row) for row in table_rows]) == truth
+    assert _latest([tuple(row) for row in table_rows]) == truth
 
 
-def _told(rows: list[Any]) -> dict[tuple[str, int], tuple[int, int]]:
+def _latest(rows: list[Any]) -> dict[tuple[str, int], tuple[int, int]]:
     found = {(account, int(start)): (int(spent), payments) for account, start, spent, payments, _ in rows}
     assert len(found) == len(rows)
     return found

@@ -162,11 +162,11 @@ def test_a_query_that_failed_is_started_again_in_the_same_process_without_its_un
     failures: list[hr.BatchIdentity] = []
 
     def failing(frame: DataFrame, batch: hr.BatchIdentity, kept: Any) -> hr.Written:
-        written: hr.Written = kept.write(frame, batch)
+        result: hr.Written = kept.write(frame, batch)
         if batch.batch == 1 and len(failures) < 2:
             failures.append(batch)
             raise ConnectionError("the sink is away")
-        return written
+        return result
 
     pipeline = _pipeline(place, Custom("restarted", failing))
     for _ in range(2):
@@ -200,8 +200,8 @@ def test_a_task_that_fails_after_its_state_is_computed_is_tried_again_without_co
                 raise RuntimeError("the first attempt fails")
             yield from taken
 
-        written: hr.Written = kept.write(frame.mapInArrow(fail_once, frame.schema), batch)
-        return written
+        result: hr.Written = kept.write(frame.mapInArrow(fail_once, frame.schema), batch)
+        return result
 
     _pipeline(place, Custom("retried", failing_once)).run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
     assert _windows("retried") == EXPECTED
@@ -250,11 +250,11 @@ def test_a_row_can_say_where_it_came_from(place: Any, spark: SparkSession) -> No
     _land(place)
 
     @hr.pipeline
-    def told(spark: SparkSession) -> None:
+    def placed(spark: SparkSession) -> None:
         rows = hr.read_files(spark, place.landing, format="json", schema="id STRING, _position STRING", name="rows")
-        hr.write("told", rows, hr.to_files(place.root / "out"))
+        hr.write("placed", rows, hr.to_files(place.root / "out"))
 
-    told.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    placed.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
     found = committed_rows(place.root / "out")
     files = sorted(file.as_uri().replace("file:///", "file:/") for file in place.landing.glob("*.json"))
     assert found["_position"].n_unique() == found.height > 2
@@ -339,7 +339,7 @@ def test_a_job_that_somebody_cancels_is_told_as_cancelled_and_its_batch_runs_aga
     with pytest.raises(hr.HeadraceError) as raised:
         running.wait()
     assert str(raised.value).startswith(
-        "[BATCH_FAILED] flow 'spend', batch 1: somebody has cancelled its job, in Spark's UI or by a call, and the "
+        "[BATCH_FAILED] flow 'spend', batch 1: its job was cancelled, in Spark's UI or by a call, and the "
         "batch is not done. Start again: the same batch runs.\n"
     )
     goes_on.touch()
@@ -365,8 +365,8 @@ def test_a_flow_that_fails_and_one_beside_it_each_go_on_from_their_own_log(place
         written[batch.flow].append(batch.batch)
         if batch.flow == "failing" and batch.batch == 1 and written["failing"] == [0, 1]:
             raise ConnectionError("the sink is away")
-        told: hr.Written = kept.write(frame, batch)
-        return told
+        result: hr.Written = kept.write(frame, batch)
+        return result
 
     @hr.pipeline(name="two")
     def two(spark: SparkSession) -> None:
@@ -400,8 +400,8 @@ def test_two_flows_that_fail_at_once_each_go_on_from_their_own_log(place: Any, s
         if [number for number, _ in written[name]] == list(range(fails[name] + 1)):
             both.wait()
             raise ConnectionError(f"the sink of {name} is away")
-        told: hr.Written = kept.write(frame, batch)
-        return told
+        result: hr.Written = kept.write(frame, batch)
+        return result
 
     @hr.pipeline(name="two")
     def two(spark: SparkSession) -> None:

@@ -133,7 +133,7 @@ def test_an_output_that_the_step_does_not_have_is_a_mistake(spark: SparkSession)
 def test_a_step_with_state_needs_a_column_with_event_time(spark: SparkSession) -> None:
     with pytest.raises(hr.DefinitionError, match=r"\[EVENT_TIME_MISSING\] step 'hourly' needs event time"):
         hr.over(payments(spark), HOURLY)
-    with pytest.raises(hr.DefinitionError, match=r"\[COLUMN_UNKNOWN\] step 'hourly': time='on' is no column. .*at"):
+    with pytest.raises(hr.DefinitionError, match=r"\[COLUMN_UNKNOWN\] step 'hourly': time='on' is not a column. .*at"):
         hr.over(payments(spark), HOURLY, time="on")
     with pytest.raises(hr.DefinitionError, match=r"\[EVENT_TIME_TYPE\] step 'hourly': .*'amount' is bigint"):
         hr.over(payments(spark), HOURLY, time="amount")

@@ -284,20 +284,20 @@ def test_updates_and_deletes_tell_what_the_table_logs_of_old_rows(
     last.start()
     last.stop()
 
-    def told(table: str) -> list[tuple[Any, ...]]:
+    def changes_of(table: str) -> list[tuple[Any, ...]]:
         return [
             (row["change"], row["id"], row["n"], row["large"] and row["large"] == large, row["unchanged"])
             for row in logged(tmp_path, table)
         ]
 
-    assert told(name) == [
+    assert changes_of(name) == [
         ("insert", 1, 0, True, None),
         ("update_after", 1, 1, None, ["large"]),
         ("delete", 1, None, None, None),
         ("insert", 2, 1, None, ["large"]),
         ("delete", 2, None, None, None),
     ]
-    assert told(f"{name}_full") == [
+    assert changes_of(f"{name}_full") == [
         ("insert", 1, 0, True, None),
         ("update_before", 1, 0, True, None),
         ("update_after", 1, 1, True, None),
@@ -324,8 +324,8 @@ def test_a_key_that_the_server_stores_apart_stays_the_key_of_its_row(
     last = feed_of(postgres, tmp_path, name, [name])
     last.start()
     last.stop()
-    told = [(row["change"], row["url"] == long, row["hits"], row["unchanged"]) for row in logged(tmp_path, name)]
-    assert told == [("insert", True, 1, None), ("update_after", True, 2, ["body"])]
+    changes = [(row["change"], row["url"] == long, row["hits"], row["unchanged"]) for row in logged(tmp_path, name)]
+    assert changes == [("insert", True, 1, None), ("update_after", True, 2, ["body"])]
 
 
 def test_columns_that_an_index_only_carries_are_no_part_of_the_key(

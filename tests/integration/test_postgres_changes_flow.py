@@ -160,7 +160,7 @@ def test_a_slot_that_is_dropped_while_the_pipeline_runs_stops_it(
 def test_one_slot_in_two_calls_and_a_table_kept_by_changes_as_they_come_are_refused(
     postgres: Service, database: psycopg.Connection[Any], name: str, spark: SparkSession
 ) -> None:
-    def told(define: Callable[[SparkSession], None]) -> str:
+    def error_id(define: Callable[[SparkSession], None]) -> str:
         (finding,) = hr.pipeline(name="shop")(define).check(spark=spark)
         return finding.id
 
@@ -174,13 +174,13 @@ def test_one_slot_in_two_calls_and_a_table_kept_by_changes_as_they_come_are_refu
     def straight(sink: Any) -> Callable[[SparkSession], None]:
         return lambda spark: hr.write("orders", changes(spark, "orders"), sink)
 
-    assert told(twice) == "SLOT_READ_TWICE"
+    assert error_id(twice) == "SLOT_READ_TWICE"
     for sink in (
         hr.to_postgres("t", dsn=postgres.dsn, upsert_on="id"),
         hr.to_delta("t", upsert_on="id"),
         hr.to_redis("redis://localhost", key="{id}"),
     ):
-        assert told(straight(sink)) == "CHANGELOG_NOT_MATERIALIZED"
+        assert error_id(straight(sink)) == "CHANGELOG_NOT_MATERIALIZED"
 
 
 @pytest.mark.parametrize(

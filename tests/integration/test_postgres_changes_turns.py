@@ -164,12 +164,12 @@ def test_a_table_that_can_no_longer_be_followed_is_noticed_and_the_server_forget
 ) -> None:
     statements, id, words = CHANGES[change]
     # A change of the other table, with which the server would be told to forget what came before it.
-    told = [*(each.format(name=name) for each in statements), f"insert into {following.other} values (1)"]
+    script = [*(each.format(name=name) for each in statements), f"insert into {following.other} values (1)"]
     before = following.read_until()
     if when == "while it runs":
-        following.run_beside(*told)
+        following.run_beside(*script)
     else:
-        following.execute(*told)
+        following.execute(*script)
         following.run()
     assert following.failure().id == id
     assert words.format(name=name) in str(following.failure())

@@ -143,8 +143,8 @@ def test_two_sinks_and_late_rows_in_a_third_all_hold_exactly_their_rows(
     assert all(late_by is not None for _, late_by in kept.values())
     flow = place.checkpoint / "spend"
     for output, count in (("main#1", 4), ("main#2", 4), ("hourly.late", 3)):
-        told = _accounts(flow, output)
-        assert told == {"out": count, "written": count, "already_marked": 0, "superseded": 0, "refused": 0}
+        account = _accounts(flow, output)
+        assert account == {"out": count, "written": count, "already_marked": 0, "superseded": 0, "refused": 0}
     said = spend.explain(spark=spark)
     for sink in ("main -> hr.to_postgres", "main -> hr.to_kafka", "hourly.late -> hr.to_redis"):
         [line] = [line for line in said.splitlines() if sink in line]
@@ -258,8 +258,8 @@ def test_rows_that_a_sink_refuses_are_dead_letters_and_the_others_arrive(
     rows = database.execute(f"select id, length(pad) from {name} order by 1").fetchall()
     assert rows == [("1", 0), ("large", LARGE)]
     for output in ("main#1", "main#2"):
-        told = _accounts(place.checkpoint / "copy", output)
-        assert told == {"out": 3, "written": 2, "already_marked": 0, "superseded": 0, "refused": 1}
+        account = _accounts(place.checkpoint / "copy", output)
+        assert account == {"out": 3, "written": 2, "already_marked": 0, "superseded": 0, "refused": 1}
         letters = _accounts(place.checkpoint / "copy", f"{output}.dead_letters")
         assert (letters["out"], letters["written"]) == (1, 1)
     listed = CliRunner().invoke(app, ["dead-letters", "list", str(place.checkpoint), "--json"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.observe import history
@@ -193,8 +193,8 @@ def test_a_checkpoint_of_spark_s_that_does_not_fit_the_log_is_refused_and_the_ri
     other = "cfb0ed53-1c33-47d8-9afd-fd6ea8cfb2ff"
     (kept / "another" / "pump" / "rows" / "metadata").write_text(f'{{"id":"{other}"}}')
     for part, copy, why in (
-        ("pump", "none", "no batch has been begun"),
-        ("pump", "1", "batch 1 is the last that has been begun"),
+        ("pump", "none", "no batch has begun"),
+        ("pump", "1", "batch 1 was the last to begin"),
         ("pump", "newer", "batch 3 is done"),
         ("log", "1", "batch 2 is done"),
         ("pump", "another", f"its query is {other}"),

@@ -108,11 +108,11 @@ def test_the_stores_hold_what_queries_of_the_source_give_and_messages_keep_their
         change(database)
         followed.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(), spark=spark)
         _compare(name, database, redis_server, spark, tmp_path)
-    told: dict[bytes | None, list[bytes | None]] = {}
+    by_key: dict[bytes | None, list[bytes | None]] = {}
     for key, value in messages(kafka.address, name):
-        told.setdefault(key, []).append(value)
+        by_key.setdefault(key, []).append(value)
     placed = {str(order).encode(): [b"placed"] for order in range(1, 21)}
-    assert told == {**placed, b"1": [b"placed", b"moved"], b"5": [b"placed", b"cancelled"]}
+    assert by_key == {**placed, b"1": [b"placed", b"moved"], b"5": [b"placed", b"cancelled"]}
 
 
 def _compare(

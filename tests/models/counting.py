@@ -8,26 +8,26 @@ from typing import Any
 
 from tests.models.rows import Event
 
-Told = dict[str | None, list[tuple[Any, ...]]]
+Results = dict[str | None, list[tuple[Any, ...]]]
 """What leaves for each account, in order: start and end of the window, then its aggregates."""
 
 
-def counting(events: Iterable[Event], *, rows: int, ttl: int | None, keyed: bool = True) -> Told:
+def counting(events: Iterable[Event], *, rows: int, ttl: int | None, keyed: bool = True) -> Results:
     """Every ``rows`` rows a window; what is unfinished leaves ``ttl`` after its last row."""
-    told: Told = defaultdict(list)
+    results: Results = defaultdict(list)
     for account, own in by_account(events, keyed=keyed).items():
         window: list[Event] = []
         for event in own:
             if window and ttl is not None and event.time - window[-1].time >= ttl:
-                told[account].append((window[0].time, window[-1].time + ttl, *aggregated(window)))
+                results[account].append((window[0].time, window[-1].time + ttl, *aggregated(window)))
                 window = []
             window.append(event)
             if len(window) == rows:
-                told[account].append((window[0].time, event.time + 1, *aggregated(window)))
+                results[account].append((window[0].time, event.time + 1, *aggregated(window)))
                 window = []
         if window and ttl is not None:
-            told[account].append((window[0].time, window[-1].time + ttl, *aggregated(window)))
-    return dict(told)
+            results[account].append((window[0].time, window[-1].time + ttl, *aggregated(window)))
+    return dict(results)
 
 
 def by_account(events: Iterable[Event], *, keyed: bool = True) -> dict[str | None, list[Event]]:

@@ -26,10 +26,10 @@ class Counts(hr.KeyedProcess):
         self.seen.set((self.seen.get() or 0) + 1)
         self.last.set(row.n)
         context.set_timer(f"after {row.n}", after="2 minutes")
-        yield {"user": context.key, "n": self.seen.get(), "told": "row"}
+        yield {"user": context.key, "n": self.seen.get(), "said": "row"}
 
     def on_timer(self, timer: Any, context: Any) -> Iterator[Any]:
-        yield {"user": context.key, "n": self.seen.get(), "told": f"{timer.name}, {self.last.get()}"}
+        yield {"user": context.key, "n": self.seen.get(), "said": f"{timer.name}, {self.last.get()}"}
 
 
 class Limits(hr.KeyedProcess):
@@ -67,7 +67,7 @@ ONE_INPUT = {
     .panes(hr.discarding()),
     "deduplicate": hr.deduplicate("s", key="user", within="3 minutes"),
     "pattern": _pair(1, 2),
-    "process": hr.process("s", Counts, key="user", output="user STRING, n INT, told STRING"),
+    "process": hr.process("s", Counts, key="user", output="user STRING, n INT, said STRING"),
 }
 CHANGELOGS = {
     "materialize": hr.materialize("s", key="user"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.models.counting import Told, aggregated, by_account
+from tests.models.counting import Results, aggregated, by_account
 from tests.models.rows import Event
 
 
@@ -28,7 +28,7 @@ class Life:
     panes: str
     rows: list[Event] = field(default_factory=list)
     unseen: list[Event] = field(default_factory=list)
-    told: list[tuple[Any, ...]] = field(default_factory=list)
+    results: list[tuple[Any, ...]] = field(default_factory=list)
     revision: int = 0
     given: tuple[Any, ...] | None = None
 
@@ -60,12 +60,12 @@ class Life:
         shown = self.unseen if self.panes == "discarding" else self.rows
         result = (shown[0].time, end, *aggregated(shown))
         if self.panes != "retracting":
-            self.told.append((*result, pane, self.revision))
+            self.results.append((*result, pane, self.revision))
         else:
             if self.given is not None:
-                self.told.append((*self.given, pane, self.revision - 1, "update_before"))
+                self.results.append((*self.given, pane, self.revision - 1, "update_before"))
             change = "insert" if self.given is None else "update_after"
-            self.told.append((*result, pane, self.revision, change))
+            self.results.append((*result, pane, self.revision, change))
         self.given = result
         self.revision += 1
         self.unseen = []
@@ -73,14 +73,14 @@ class Life:
 
 def global_window(
     events: Iterable[Event], *, trigger: Trigger, ttl: int, panes: str = "accumulating", keyed: bool = True
-) -> Told:
+) -> Results:
     """Everything that leaves for each account once event time has passed all rows and more than ``ttl``."""
-    told: Told = {}
+    results: Results = {}
     for account, own in by_account(events, keyed=keyed).items():
         life = Life(trigger, ttl, panes)
         for event in own:
             life.pass_time(event.time)
             life.take(event)
         life.pass_time(float("inf"))
-        told[account] = life.told
-    return told
+        results[account] = life.results
+    return results

@@ -43,29 +43,29 @@ def moves(draw: st.DrawFn, *, ahead: int, behind: int, further: int) -> list[Mov
     return [Move(second, watermark, rows(), dies) for second, watermark, dies in chosen]
 
 
-Told = Callable[[int, int, list[Event]], None]
+Observer = Callable[[int, int, list[Event]], None]
 """Takes the watermark, the clock and the rows of a batch."""
 
 
-def played(given: Sequence[Move], told: Told, *, unit: timedelta = MINUTE, start: datetime = START) -> list[Any]:
+def played(given: Sequence[Move], observe: Observer, *, unit: timedelta = MINUTE, start: datetime = START) -> list[Any]:
     """The elements of a timeline, of which the model is told batch by batch; at the end everything closes."""
     by_clock, passed, number = start + timedelta(days=365), start, 0
     elements: list[Any] = [clock(by_clock), at(start, account=OPENING, amount=0), watermark(start)]
-    told(micros(passed), micros(by_clock), [Event(OPENING, micros(start), 0)])
+    observe(micros(passed), micros(by_clock), [Event(OPENING, micros(start), 0)])
     for move in given:
         by_clock += timedelta(seconds=move.seconds)
         elements.append(clock(by_clock))
         if move.watermark:
             passed += move.watermark * unit
             elements.append(watermark(passed))
-            told(micros(passed), micros(by_clock), [])
+            observe(micros(passed), micros(by_clock), [])
         events = []
         for account, ahead in move.rows:
             number += 1
             amount = None if number % 6 == 0 else number
             events.append(Event(account, micros(passed + ahead * unit), amount))
             elements.append(at(passed + ahead * unit, account=account, amount=amount, partition=number % 3))
-        told(micros(passed), micros(by_clock), events)
+        observe(micros(passed), micros(by_clock), events)
         if move.dies:
             elements.append(crash())
         if move.dies and events:
@@ -74,5 +74,5 @@ def played(given: Sequence[Move], told: Told, *, unit: timedelta = MINUTE, start
             elements.append(clock(by_clock))
         elements.append(batch())
     end = passed + 1000 * unit
-    told(micros(end), micros(by_clock), [])
+    observe(micros(end), micros(by_clock), [])
     return [*elements, watermark(end)]

@@ -10,7 +10,7 @@ from tests.models.rows import Event
 SECOND = 1_000_000
 LAST_TTL, RECENT_TTL, SHOPS_TTL = 120 * SECOND, 300 * SECOND, 200 * SECOND
 QUIET, EXACT, AGAIN = 90 * SECOND, 60 * SECOND, 45 * SECOND
-Told = list[tuple[Any, ...]]
+Results = list[tuple[Any, ...]]
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Account:
     recent: list[tuple[int, int]] = field(default_factory=list)
     shops: dict[int, tuple[int, int]] = field(default_factory=dict)
     timers: dict[str, tuple[int, int]] = field(default_factory=dict)
-    told: Told = field(default_factory=list)
+    results: Results = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
 
     def row(self, time: int, amount: int) -> None:
@@ -32,7 +32,7 @@ class Account:
         last = None if self.last is None or time >= self.last[1] + LAST_TTL else self.last[0]
         recent = [value for value, written in self.recent if time < written + RECENT_TTL]
         shops = [shop for shop, (_, written) in self.shops.items() if time < written + SHOPS_TTL]
-        self.told.append((time, "row", amount, last, sum(recent), sorted(shops)))
+        self.results.append((time, "row", amount, last, sum(recent), sorted(shops)))
         self.last = (amount, time)
         self.recent.append((amount, time))
         self.shops[amount % 4] = (amount, time)
@@ -48,12 +48,12 @@ class Account:
             time, name = due[0]
             payload = self.timers.pop(name)[1]
             recent = [value for value, written in self.recent if time < written + RECENT_TTL]
-            self.told.append((time, name, payload, None, sum(recent), []))
+            self.results.append((time, name, payload, None, sum(recent), []))
             if name == "quiet" and payload < 2:
                 self.timers["quiet"] = (time + AGAIN, payload + 1)
 
 
-def processed(events: list[Event]) -> tuple[dict[str, Told], list[int]]:
+def processed(events: list[Event]) -> tuple[dict[str, Results], list[int]]:
     """Everything that is told of each account once event time has passed all of it; and the amounts that failed."""
     accounts: dict[str, Account] = {}
     for event in sorted(events, key=lambda event: event.time):
@@ -63,4 +63,4 @@ def processed(events: list[Event]) -> tuple[dict[str, Told], list[int]]:
     for account in accounts.values():
         account.fire(float("inf"))
     failed = [amount for account in accounts.values() for amount in account.failed]
-    return {name: account.told for name, account in accounts.items()}, sorted(failed)
+    return {name: account.results for name, account in accounts.items()}, sorted(failed)

@@ -112,7 +112,7 @@ class Previewed:
     gap: Gap
     every: int
     open: list[Shown] = field(default_factory=list)
-    told: list[tuple[Any, ...]] = field(default_factory=list)
+    results: list[tuple[Any, ...]] = field(default_factory=list)
     """Start, end, values, pane, revision and change of every result."""
     late: Rows = field(default_factory=list)
 
@@ -145,7 +145,7 @@ class Previewed:
         if known:
             made.revision, made.given = known[0].revision, known[0].given
         for swallowed in known[1:]:
-            self.told.append((*(swallowed.given or ()), "early", swallowed.revision, "delete"))
+            self.results.append((*(swallowed.given or ()), "early", swallowed.revision, "delete"))
             made.preview_at = clock
         return made
 
@@ -153,7 +153,7 @@ class Previewed:
         change = "insert" if session.given is None else "update_after"
         start = min(row.time for row in session.rows)
         session.given = (start, end_of(session.rows, self.gap), *values(session.rows))
-        self.told.append((*session.given, pane, session.revision, change))
+        self.results.append((*session.given, pane, session.revision, change))
         session.revision += 1
         session.unseen, session.preview_at = 0, None
 

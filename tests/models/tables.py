@@ -41,7 +41,7 @@ def make_history(
     """Inserts, updates (some of the key itself) and deletes; some come again later, some come too early or late."""
     chance = random.Random(seed)
     table: Table = {}
-    told: list[list[tuple[str, int, Row]]] = []
+    sent: list[list[tuple[str, int, Row]]] = []
     for position in range(steps):
         row = make_row(chance)
         identity = tuple(row[name] for name in key)
@@ -58,12 +58,12 @@ def make_history(
             message = [("update_before", position, old)] if before_images else []
             message.append(("update_after", position, row))
             table[identity] = row
-        told.append(message)
+        sent.append(message)
     order = sorted(range(steps), key=lambda place: place + chance.randrange(disorder + 1))
-    messages = [told[place] for place in order]
+    messages = [sent[place] for place in order]
     for _ in range(int(steps * repeats)):
         again = chance.randrange(steps)
-        messages.insert(chance.randrange(messages.index(told[again]) + 1, len(messages) + 1), told[again])
+        messages.insert(chance.randrange(messages.index(sent[again]) + 1, len(messages) + 1), sent[again])
     rows = [
         at(
             START + timedelta(seconds=position),

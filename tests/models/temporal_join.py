@@ -40,14 +40,14 @@ def make(seed: int, *, rows: int = 200, pace: int = 11, disorder: int = 900, cha
         if chance.random() < 0.6:
             elements.append(at(time, item=item, n=place, partition=partition))
             continue
-        told: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         if changelog:
             change = chance.choice(["insert", "update_after", "delete", "update_before"])
-            told = {"change": change, "position": f"{chance.randrange(10**6):06d}"}
+            columns = {"change": change, "position": f"{chance.randrange(10**6):06d}"}
         else:
             # Without positions the order of versions at one time is that of their arrival, which batches change.
             time += timedelta(microseconds=place)
-        version = at(time, side="right", item=item, v=place, partition=partition, **told)
+        version = at(time, side="right", item=item, v=place, partition=partition, **columns)
         elements += [version, version] if changelog and chance.random() < 0.1 else [version]
     return Given(elements)
 

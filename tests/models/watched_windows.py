@@ -21,7 +21,7 @@ class Window:
     unseen: list[Event] = field(default_factory=list)
     preview_at: int | None = None
     closed: bool = False
-    told: list[tuple[Any, ...]] = field(default_factory=list)
+    results: list[tuple[Any, ...]] = field(default_factory=list)
     """Aggregates, pane and revision of every result; the change where results are taken back."""
     revision: int = 0
     given: tuple[Any, ...] | None = None
@@ -41,9 +41,9 @@ class Watched:
     """The rows that no window takes, and how far they are behind the watermark."""
 
     @property
-    def told(self) -> dict[Place, list[tuple[Any, ...]]]:
+    def results(self) -> dict[Place, list[tuple[Any, ...]]]:
         """Everything that was emitted of each window, in order."""
-        return {place: window.told for place, window in self.windows.items()}
+        return {place: window.results for place, window in self.windows.items()}
 
     def batch(self, watermark: int, clock: int, rows: list[Event]) -> None:
         """A batch whose watermark and clock are these: windows close, rows come, previews and corrections leave."""
@@ -77,12 +77,12 @@ class Watched:
     def _tell(self, window: Window, pane: str) -> None:
         result = aggregated([row.amount for row in (window.unseen if self.panes == "discarding" else window.rows)])
         if self.panes != "retracting":
-            window.told.append((*result, pane, window.revision))
+            window.results.append((*result, pane, window.revision))
         else:
             if window.given is not None:
-                window.told.append((*window.given, pane, window.revision - 1, "update_before"))
+                window.results.append((*window.given, pane, window.revision - 1, "update_before"))
             change = "insert" if window.given is None else "update_after"
-            window.told.append((*result, pane, window.revision, change))
+            window.results.append((*result, pane, window.revision, change))
         window.given = result
         window.revision += 1
         window.unseen = []

@@ -158,16 +158,16 @@ def kill_a_worker() -> Callable[..., None]:
     return _kill_a_worker
 
 
-_TOLD = pytest.StashKey[list[dict[str, Any]]]()
+_REPORTED = pytest.StashKey[list[dict[str, Any]]]()
 
 
 @pytest.fixture
-def told(request: pytest.FixtureRequest) -> Callable[..., None]:
+def report(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Takes down what came of a test, for the table at the end of the run."""
 
     def tell(*, began: float, **numbers: Any) -> None:
         line = {**numbers, "seconds": round(time.monotonic() - began)}
-        request.config.stash.setdefault(_TOLD, []).append(line)
+        request.config.stash.setdefault(_REPORTED, []).append(line)
 
     return tell
 
@@ -175,7 +175,7 @@ def told(request: pytest.FixtureRequest) -> Callable[..., None]:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Show what came of the tests, a table for each kind of test."""
     tables: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    for line in config.stash.get(_TOLD, []):
+    for line in config.stash.get(_REPORTED, []):
         tables.setdefault(tuple(line), [tuple(line)]).append(tuple(map(str, line.values())))
     for lines in tables.values():
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -43,13 +43,13 @@ class Shop:
                 changes -= self._transaction(connection, at_most=min(changes, self._chance.randint(1, 8)))
 
     def _transaction(self, connection: psycopg.Connection[Any], *, at_most: int) -> int:
-        taken_back = self._chance.random() < 0.1
+        rolled_back = self._chance.random() < 0.1
         try:
-            with connection.transaction(force_rollback=taken_back):
+            with connection.transaction(force_rollback=rolled_back):
                 done = sum(self._change(connection) for _ in range(at_most))
         except (DeadlockDetected, UniqueViolation):
             return 0
-        return 0 if taken_back else done
+        return 0 if rolled_back else done
 
     def _change(self, connection: psycopg.Connection[Any]) -> int:
         """Try one change; how many rows it changed: one, or none where the row is not there, or is already."""

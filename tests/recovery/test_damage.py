@@ -96,26 +96,26 @@ def _damaged(file: Path, chance: random.Random) -> str:
     match chance.choice(("flipped", "cut off", "cut out", "zeroed", "removed", "replaced")):
         case "flipped":
             content[place] ^= 1 << chance.randrange(8)
-            told = f"bit of byte {place} flipped"
+            damage = f"bit of byte {place} flipped"
         case "cut off":
             del content[place:]
-            told = f"cut off at byte {place}"
+            damage = f"cut off at byte {place}"
         case "cut out":
             del content[place : place + chance.randint(1, 64)]
-            told = f"bytes from {place} cut out"
+            damage = f"bytes from {place} cut out"
         case "zeroed":
             end = min(len(content), place + 64)
             content[place:end] = bytes(end - place)
-            told = f"bytes from {place} zeroed"
+            damage = f"bytes from {place} zeroed"
         case "removed":
             file.unlink()
             return "removed"
         case _:
             other = chance.choice(sorted(file.parent.iterdir()))
             content[:] = other.read_bytes()
-            told = f"replaced by {other.name}"
+            damage = f"replaced by {other.name}"
     file.write_bytes(content)
-    return told
+    return damage
 
 
 @pytest.mark.parametrize(

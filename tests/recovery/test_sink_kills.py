@@ -50,7 +50,7 @@ class Kills:
     kill_a_worker: Callable[..., None]
     prepared: Callable[..., pl.DataFrame]
     rows_in: Callable[..., pl.DataFrame]
-    told: Callable[..., None]
+    report: Callable[..., None]
 
     def leave_every_row_once(self, kind: str, address: str, *, kills: int, rows: int, seed: str) -> None:
         """Kill a job that writes to one kind of sink; nothing is lost, nothing is there twice."""
@@ -74,7 +74,9 @@ class Kills:
         keys = found.select("account", "start")
         doubled = keys.height - keys.unique().height
         lost = expected.join(keys, on=["account", "start"], how="anti").height
-        self.told(sink=kind, kills=kills, events=rows, windows=expected.height, lost=lost, doubled=doubled, began=began)
+        self.report(
+            sink=kind, kills=kills, events=rows, windows=expected.height, lost=lost, doubled=doubled, began=began
+        )
         assert (lost, doubled) == (0, 0)
         assert_frame_equal(found, expected, check_exact=False, abs_tol=1e-6, rel_tol=0)
 
@@ -85,10 +87,10 @@ def kills(
     kill_a_worker: Callable[..., None],
     prepared: Callable[..., pl.DataFrame],
     rows_in: Callable[..., pl.DataFrame],
-    told: Callable[..., None],
+    report: Callable[..., None],
 ) -> Kills:
     """What both tests do."""
-    return Kills(new_job, kill_a_worker, prepared, rows_in, told)
+    return Kills(new_job, kill_a_worker, prepared, rows_in, report)
 
 
 def test_a_job_killed_at_any_moment_leaves_every_row_once(

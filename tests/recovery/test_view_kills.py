@@ -44,7 +44,7 @@ View = dict[tuple[str | None, ...], Row]
 
 @pytest.mark.parametrize("route", ["postgres", "debezium"])
 def test_a_view_kept_in_three_places_equals_a_query_on_its_source_after_every_kill(
-    route: str, new_job: Callable[..., Any], request: pytest.FixtureRequest, told: Callable[..., None]
+    route: str, new_job: Callable[..., Any], request: pytest.FixtureRequest, report: Callable[..., None]
 ) -> None:
     changes, kills = request.config.getoption("--changes"), request.config.getoption("--view-kills")
     job = new_job(f"view-{route}", "view_job.py")
@@ -85,7 +85,7 @@ def test_a_view_kept_in_three_places_equals_a_query_on_its_source_after_every_ki
         places["postgres"] = _texts(source.execute(f'select {", ".join(COLUMNS)} from "view"').fetchall())
     differences = {place: _differences(held, wanted) for place, held in places.items()}
     numbers, refused = _numbers(history.read(flow))
-    told(
+    report(
         route=route,
         changes=changes,
         kills=kills,

@@ -100,7 +100,7 @@ def test_previews_corrections_and_late_rows_of_days_are_what_the_model_says(
     for row in found.main:
         names = [*AGGREGATES, "pane", "revision", *(["change"] if "change" in row else [])]
         by_window[place(row)].append(tuple(row[name] for name in names))
-    assert by_window == watched.told
+    assert by_window == watched.results
     too_late = sorted((row.amount or 0, behind) for row, behind in watched.late)
     assert sorted((row["amount"] or 0, row["late_by"] // timedelta(microseconds=1)) for row in found.late) == (
         too_late if late.keeps_rows else []

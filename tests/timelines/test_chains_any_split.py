@@ -64,9 +64,9 @@ def test_windows_over_the_results_of_windows_are_what_two_models_say(
     time = hr.event_time("at", out_of_order="10 minutes", partition="partition")
     chain = (FIRST.late(hr.side_output()), step.agg(**AGGREGATES).late(hr.side_output()))
     found = play(chain, *split(given_rows.rows, batches, crashes), *end_of_rows(), event_time=time)
-    told = {place(row): tuple(row[name] for name in AGGREGATES) for row in found.main if before_the_end(row)}
-    assert told == answer(results(given_rows.events))
-    assert len(told) == sum(map(before_the_end, found.main))
+    by_place = {place(row): tuple(row[name] for name in AGGREGATES) for row in found.main if before_the_end(row)}
+    assert by_place == answer(results(given_rows.events))
+    assert len(by_place) == sum(map(before_the_end, found.main))
     assert {(row["pane"], row["revision"]) for row in found.main} == {("on_time", 0)}
     assert found.late == []
 

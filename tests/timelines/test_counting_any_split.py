@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.operators.windows.emission import AccumulationMode
 from headrace.testing import play
-from tests.models.counting import Told, counting
+from tests.models.counting import Results, counting
 from tests.models.examples import examples
 from tests.models.fixed_windows import AGGREGATES
 from tests.models.global_window import Trigger, global_window
@@ -48,18 +48,18 @@ def ordered_input(seed: int, partitions: int, *, ties: bool, keyed: bool) -> Inp
     return Input(events, rows)
 
 
-def played(step: Any, given_rows: Input, batches: set[int], crashes: set[int], *beside: str) -> Told:
+def played(step: Any, given_rows: Input, batches: set[int], crashes: set[int], *beside: str) -> Results:
     """What left for each account, in order."""
     # The bound is a minute longer than the disorder, because tied rows are moved to the beginning of their minute.
     time = hr.event_time("at", out_of_order="16 minutes", partition="partition")
     elements = [*split(given_rows.rows, batches, crashes), *end_of_rows()]
     found = play(step.agg(**AGGREGATES).late(hr.side_output()), *elements, event_time=time)
     assert found.late == []
-    told: Told = defaultdict(list)
+    results: Results = defaultdict(list)
     for row in found.main:
         window = (micros(row["window"]["start"]), micros(row["window"]["end"]))
-        told[row.get("account")].append((*window, *(row[name] for name in (*AGGREGATES, *beside))))
-    return dict(told)
+        results[row.get("account")].append((*window, *(row[name] for name in (*AGGREGATES, *beside))))
+    return dict(results)
 
 
 @keys
@@ -118,7 +118,7 @@ def test_a_trigger_fires_at_the_same_rows_with_the_same_results_whatever_the_bat
     given_rows = ordered_input(seed, partitions, ties=ties, keyed=keyed)
     rule, in_words = TRIGGERS[trigger]
     step = hr.global_window("w", key="account" if keyed else None, ttl=f"{ttl} minutes").emit(rule).panes(panes)
-    told = ("pane", "revision", *(("change",) if panes.kind == "retracting" else ()))
-    found = played(step, given_rows, batches, crashes, *told)
+    more = ("pane", "revision", *(("change",) if panes.kind == "retracting" else ()))
+    found = played(step, given_rows, batches, crashes, *more)
     wanted = global_window(given_rows.events, trigger=in_words, ttl=ttl * MINUTE, panes=panes.kind, keyed=keyed)
     assert found == {account: rows for account, rows in wanted.items() if rows}

@@ -46,15 +46,15 @@ def test_on_update_shows_a_window_after_each_batch_that_changed_it_and_at_its_cl
 @pytest.mark.parametrize("panes", [hr.accumulating(), hr.discarding(), hr.retracting()], ids=repr)
 @pytest.mark.streamed
 def test_on_update_shows_only_windows_that_changed_however_few_there_are(panes: Any) -> None:
-    told = {"change": "insert"} if panes == hr.retracting() else {}
+    change = {"change": "insert"} if panes == hr.retracting() else {}
     timeline(
         emitting(hr.on_update()).panes(panes),
         at("10:05", account="a", amount=1.0),
         batch(),
-        expect(result(1, 1.0, "early", 0, **told)),
+        expect(result(1, 1.0, "early", 0, **change)),
         at("11:05", account="a", amount=1.0),
         batch(),
-        expect(account="a", window="11:00/12:00", n=1, pane="early", revision=0, **told),
+        expect(account="a", window="11:00/12:00", n=1, pane="early", revision=0, **change),
     )
 
 

@@ -136,7 +136,7 @@ def test_previews_and_corrections_come_to_the_answer(
     assert played.late == []
     found: Answer = {}
     for window, rows in by_window(played.main).items():
-        found[window] = told(rows, panes.kind)
+        found[window] = as_read(rows, panes.kind)
     truth = model.answer(given_rows.events, covering, keyed=bool(step.key))
     assert found == with_the_end(truth, found)
 
@@ -181,12 +181,12 @@ def test_wherever_windows_begin_their_results_come_to_the_answer(
     time = hr.event_time("at", out_of_order="0 seconds" if late_rows else "15 minutes", partition="partition")
     played = play(step.agg(**AGGREGATES).emit(emission).late(late), *elements, event_time=time)
     assert played.late == []
-    found = {window: told(rows, "accumulating") for window, rows in by_window(played.main).items()}
+    found = {window: as_read(rows, "accumulating") for window, rows in by_window(played.main).items()}
     truth = model.answer(given_rows.events, covering, keyed=bool(step.key))
     assert found == with_the_end(truth, found)
 
 
-def told(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
+def as_read(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
     """What a reader knows at the end who follows the rules of the panes."""
     order = {"early": 0, "on_time": 1, "late": 2}
     assert [order[row["pane"]] for row in rows] == sorted(order[row["pane"]] for row in rows)

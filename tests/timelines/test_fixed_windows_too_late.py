@@ -58,7 +58,7 @@ def test_which_rows_are_late_and_what_is_corrected_is_what_the_model_says(
         window = row.get("account"), micros(row["window"]["start"]), micros(row["window"]["end"])
         names = [*AGGREGATES, "pane", "revision", *(["change"] if panes.kind == "retracting" else [])]
         by_window[window].append(tuple(row[name] for name in names))
-    assert by_window == watched.told
+    assert by_window == watched.results
     too_late = [(row.account, row.amount or 0, row.time, behind) for row, behind in watched.late]
     left = [(row["account"], row["amount"] or 0, micros(row["at"]), duration(row["late_by"])) for row in found.late]
     assert sorted(left) == (sorted(too_late) if late.keeps_rows else [])

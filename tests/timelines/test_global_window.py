@@ -428,10 +428,10 @@ def test_every_aggregate_gives_the_same_over_many_batches_as_in_one(name: str, p
     assert [len([each for each in at_once.main if each["visitor"] == visitor]) for visitor in "ab"] == (
         [3, 3] if panes.kind == "discarding" else [4, 4] if panes.kind == "accumulating" else [7, 7]
     )
-    assert told(step_by_step.main, name) == told(at_once.main, name)
+    assert results_of(step_by_step.main, name) == results_of(at_once.main, name)
 
 
-def told(rows: list[dict[str, Any]], name: str) -> list[tuple[Any, ...]]:
+def results_of(rows: list[dict[str, Any]], name: str) -> list[tuple[Any, ...]]:
     """Rows by visitor, those of one in the order in which they left; the last digits of a float depend on batches."""
     return [
         (

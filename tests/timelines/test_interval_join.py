@@ -103,12 +103,12 @@ def test_both_bounds_may_lie_on_one_side(between: Any, met: list[int]) -> None:
 
 LEFT_ALONE = {"id": "a", "n": 2, "at": "10:20"}
 RIGHT_ALONE = {"id": "a", "n": None, "at": None, "m": 3, "at_right": "10:40", "event_time": "10:40"}
-COUPLE = {"id": "a", "n": 1, "at": "10:00", "m": 1, "at_right": "10:05", "event_time": "10:05"}
+PAIR = {"id": "a", "n": 1, "at": "10:00", "m": 1, "at_right": "10:05", "event_time": "10:05"}
 AT_ONCE = {
-    "inner": [COUPLE],
-    "left": [COUPLE],
-    "right": [COUPLE],
-    "full": [COUPLE],
+    "inner": [PAIR],
+    "left": [PAIR],
+    "right": [PAIR],
+    "full": [PAIR],
     "semi": [{"id": "a", "n": 1, "at": "10:00"}],
     "anti": [],
 }

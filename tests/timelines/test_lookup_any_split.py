@@ -27,7 +27,7 @@ parts = st.integers(1, 4)
 caches = st.sampled_from([None, cache(ttl="1 day", size=2), cache(ttl="1 day")])
 
 
-def asking(remembering: Cache | None = None, **options: Any) -> Lookup:
+def lookup_step(remembering: Cache | None = None, **options: Any) -> Lookup:
     unknown, failing = model.UNKNOWN, model.FAILING
 
     async def about(account: str) -> dict[str, Any] | None:
@@ -64,7 +64,7 @@ def test_every_row_leaves_once_with_its_answer_or_is_one_dead_letter(
     seed: int, cuts: set[int], crashes: set[int], parts: int, remembering: Cache | None, order: str, in_flight: int
 ) -> None:
     rows = sliding.numbered(make_input(seed, rows=ROWS, disorder=600, partitions=parts))
-    step = asking(remembering, order=order, in_flight=in_flight)
+    step = lookup_step(remembering, order=order, in_flight=in_flight)
     played = play(step, *split(rows, cuts, crashes), batch())
     answered, failed = model.enriched(rows)
     wanted = ["account", "number", "label", "rank"]
@@ -79,7 +79,7 @@ def test_every_row_leaves_once_with_its_answer_or_is_one_dead_letter(
 @given(seed=seeds, cuts=places, crashes=places)
 def test_rows_of_one_partition_leave_in_the_order_they_came(seed: int, cuts: set[int], crashes: set[int]) -> None:
     rows = sliding.numbered(make_input(seed, rows=ROWS, disorder=600))
-    played = play(asking(), *split(rows, cuts, crashes), batch(), engine="inline")
+    played = play(lookup_step(), *split(rows, cuts, crashes), batch(), engine="inline")
     answered, _ = model.enriched(rows)
     assert [row["number"] for row in played.main] == [row["number"] for row in answered]
 
@@ -92,7 +92,7 @@ def test_windows_behind_a_lookup_are_those_of_the_source_s_time(
     rows = make_input(seed, rows=ROWS, pace=60, disorder=600, partitions=parts).rows
     hourly = hr.tumbling("hourly", size="1 hour", key="label").agg(n="count(*)").late(hr.side_output())
     time = hr.event_time("at", out_of_order="10 minutes")
-    played = play((asking(), hourly), *split(rows, cuts, crashes), *end_of_rows(account="z"), event_time=time)
+    played = play((lookup_step(), hourly), *split(rows, cuts, crashes), *end_of_rows(account="z"), event_time=time)
     counts = Counter({(row["label"], micros(row["window"]["start"])): row["n"] for row in played.main})
     assert {place: n for place, n in counts.items() if place[0] != "zz"} == model.counted(rows, HOUR)
     assert played.late == []

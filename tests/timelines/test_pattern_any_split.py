@@ -94,7 +94,7 @@ def test_batches_order_and_crashes_change_nothing(
     assert played.late == []
     for account, rows in by_key.items():
         model = Model(chain.elements, [Event(moment, kind) for moment, kind, _ in rows], within * MINUTE)
-        truth = [told(match, rows, step) for match in model.matches(SKIPS[strategy])]
+        truth = [as_result(match, rows, step) for match in model.matches(SKIPS[strategy])]
         found = [
             tuple(row[measure] for measure, _ in step.measures) for row in played.main if row["account"] == account
         ]
@@ -114,7 +114,7 @@ def test_batches_order_and_crashes_change_nothing(
         ] == [(time, step) for *_, time, step in at_once.timed_out]
 
 
-def told(match: tuple[tuple[int, str], ...], rows: list[tuple[int, str, int]], step: Pattern) -> tuple[Any, ...]:
+def as_result(match: tuple[tuple[int, str], ...], rows: list[tuple[int, str, int]], step: Pattern) -> tuple[Any, ...]:
     amounts = {name: [rows[place][2] for place, taken in match if taken == name] for name in STEPS}
     return tuple(
         (amounts[name[0]][0 if name.endswith("first") else -1] if amounts[name[0]] else None)

@@ -42,7 +42,7 @@ def place(row: dict[str, Any]) -> Place:
     return row.get("account"), micros(row["window"]["start"]), micros(row["window"]["end"])
 
 
-def told(row: dict[str, Any]) -> tuple[Any, ...]:
+def shown(row: dict[str, Any]) -> tuple[Any, ...]:
     change = (row["change"],) if "change" in row else ()
     return (*(row[name] for name in AGGREGATES), row["pane"], row["revision"], *change)
 
@@ -63,8 +63,8 @@ def test_each_window_is_shown_when_the_clock_says_until_it_closes(
     found = play(step.agg(**AGGREGATES).emit(PREVIEWED).panes(panes).late(late), *elements)
     by_window: defaultdict[Place, list[tuple[Any, ...]]] = defaultdict(list)
     for row in found.main:
-        by_window[place(row)].append(told(row))
-    assert by_window == watched.told
+        by_window[place(row)].append(shown(row))
+    assert by_window == watched.results
     assert sorted(row["amount"] or 0 for row in found.late) == sorted(row.amount or 0 for row, _ in watched.late)
 
 
@@ -83,13 +83,13 @@ def test_each_session_is_shown_when_the_clock_says_until_it_closes(key: str | No
     found = play(step, *played(given_moves, tell))
     for each, model in watched.items():
         mine = [row for row in found.main if row.get("account") == each]
-        assert sorted(map(str, ((*place(row)[1:], *told(row)) for row in mine))) == sorted(map(str, model.told))
-        assert_told_in_order(mine)
+        assert sorted(map(str, ((*place(row)[1:], *shown(row)) for row in mine))) == sorted(map(str, model.results))
+        assert_shown_in_order(mine)
     late = [row for model in watched.values() for row in model.late]
     assert sorted(row["amount"] or 0 for row in found.late) == sorted(row.amount or 0 for row in late)
 
 
-def assert_told_in_order(rows: list[dict[str, Any]]) -> None:
+def assert_shown_in_order(rows: list[dict[str, Any]]) -> None:
     """Each session from its first revision on, and no preview behind its close."""
     by_session: defaultdict[Any, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:

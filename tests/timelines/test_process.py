@@ -20,10 +20,10 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 ONE_PAST_TEN = datetime(2026, 1, 1, 10, 1, tzinfo=UTC)
 
 
-def told(process: Any, late: Any = None, **more: Any) -> Any:
+def step_of(process: Any, late: Any = None, **more: Any) -> Any:
     """A step whose process says something of each user."""
     given = {"key": "user", "output": "user STRING, said STRING", **more}
-    return hr.process("told", process, **given).late(late or hr.side_output())
+    return hr.process("watch", process, **given).late(late or hr.side_output())
 
 
 class Numbers(hr.KeyedProcess):
@@ -55,7 +55,7 @@ class FailedLogins(hr.KeyedProcess):
 @pytest.mark.spark
 def test_rows_of_a_key_come_in_the_order_of_event_time_whatever_their_arrival() -> None:
     timeline(
-        told(Numbers),
+        step_of(Numbers),
         at("10:03", user="a", kind="third"),
         at("10:01", user="a", kind="first"),
         at("10:05", user="b", kind="alone"),
@@ -75,7 +75,7 @@ def test_rows_of_a_key_come_in_the_order_of_event_time_whatever_their_arrival() 
 @pytest.mark.spark
 def test_a_crash_between_and_within_batches_changes_nothing() -> None:
     timeline(
-        told(Numbers),
+        step_of(Numbers),
         at("10:01", user="a", kind="first"),
         watermark("10:02"),
         expect(user="a", said="1: first"),
@@ -93,7 +93,7 @@ def test_a_crash_between_and_within_batches_changes_nothing() -> None:
 
 def test_rows_at_the_same_time_come_in_the_order_of_arrival() -> None:
     timeline(
-        told(Numbers),
+        step_of(Numbers),
         at("10:01", user="a", kind="x"),
         batch(),
         at("10:01", user="a", kind="y"),
@@ -105,7 +105,7 @@ def test_rows_at_the_same_time_come_in_the_order_of_arrival() -> None:
 
 def test_a_row_has_its_turn_when_the_watermark_has_passed_it_and_not_at_it() -> None:
     timeline(
-        told(Numbers),
+        step_of(Numbers),
         at("10:01", user="a", kind="x"),
         watermark("10:01"),
         expect(),
@@ -118,7 +118,7 @@ def test_a_row_has_its_turn_when_the_watermark_has_passed_it_and_not_at_it() -> 
 
 def test_without_order_rows_come_as_they_arrive_and_at_once() -> None:
     timeline(
-        told(Numbers, ordered=False),
+        step_of(Numbers, ordered=False),
         at("10:03", user="a", kind="late riser"),
         at("10:01", user="a", kind="early bird"),
         batch(),
@@ -135,7 +135,7 @@ def test_without_order_rows_come_as_they_arrive_and_at_once() -> None:
 
 def test_arguments_of_the_authors_class_travel_with_it() -> None:
     timeline(
-        told(FailedLogins(limit=2)),
+        step_of(FailedLogins(limit=2)),
         at("10:01", user="a"),
         at("10:02", user="a"),
         at("10:03", user="b"),
@@ -155,7 +155,7 @@ def test_the_values_of_a_row_are_the_same_by_name_by_place_and_in_order() -> Non
             yield {"user": user, "said": f"{count} {row[3]:%H:%M} {row!r}"}
 
     timeline(
-        told(Reading),
+        step_of(Reading),
         at("10:01", user="a", count=7, kind=None),
         watermark("11:00"),
         expect(user="a", said="7 10:01 Row(user='a', count=7, kind=None, at=" + repr(ONE_PAST_TEN) + ")"),
@@ -163,7 +163,7 @@ def test_the_values_of_a_row_are_the_same_by_name_by_place_and_in_order() -> Non
 
 
 def test_a_process_prints_itself_as_the_code_that_makes_it() -> None:
-    step = told(
+    step = step_of(
         FailedLogins(limit=2),
         hr.deliver(),
         outputs={"odd": "user STRING"},
@@ -172,19 +172,19 @@ def test_a_process_prints_itself_as_the_code_that_makes_it() -> None:
         on_error=hr.retry(2, then="stop"),
     )
     assert repr(step) == (
-        "hr.process('told', FailedLogins(limit=2), key='user', output='user STRING, said STRING', "
+        "hr.process('watch', FailedLogins(limit=2), key='user', output='user STRING, said STRING', "
         "outputs={'odd': 'user STRING'}, rules=hr.rules(key='id'), ordered=False, "
         "on_error=hr.retry(2, then='stop')).late(hr.deliver())"
     )
     assert step.state_description == (
         "of each key failures for 15 minutes of event time, its timers; without order, so results may depend on batches"
     )
-    assert told(Numbers).state_description.endswith(", rows until event time has passed them")
+    assert step_of(Numbers).state_description.endswith(", rows until event time has passed them")
 
 
 def test_late_rows_leave_by_the_side_output_with_how_late_they_were() -> None:
     timeline(
-        told(Numbers),
+        step_of(Numbers),
         at("10:01", user="a", kind="x"),
         watermark("10:10"),
         expect(user="a", said="1: x"),
@@ -197,7 +197,10 @@ def test_late_rows_leave_by_the_side_output_with_how_late_they_were() -> None:
 
 def test_late_rows_are_counted_and_dropped_when_that_is_said() -> None:
     played = play(
-        told(Numbers, hr.drop()), at("10:01", user="a", kind="x"), watermark("10:10"), at("10:04", user="a", kind="y")
+        step_of(Numbers, hr.drop()),
+        at("10:01", user="a", kind="x"),
+        watermark("10:10"),
+        at("10:04", user="a", kind="y"),
     )
     assert [each["said"] for each in played.main] == ["1: x"]
     assert played.late == []
@@ -205,12 +208,12 @@ def test_late_rows_are_counted_and_dropped_when_that_is_said() -> None:
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_delivered_late_rows_are_handled_at_once_with_their_own_time(ordered: bool) -> None:
-    class Told(hr.KeyedProcess):
+    class Reporting(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> Any:
             yield {"user": row.user, "said": f"{row.at:%H:%M} {context.time:%H:%M} {context.late}"}
 
     timeline(
-        told(Told, hr.deliver(), ordered=ordered),
+        step_of(Reporting, hr.deliver(), ordered=ordered),
         at("10:01", user="a"),
         watermark("10:10"),
         expect(user="a", said="10:01 10:01 False", at="10:01"),
@@ -223,7 +226,7 @@ def test_delivered_late_rows_are_handled_at_once_with_their_own_time(ordered: bo
 
 
 def test_a_timer_that_fires_between_two_late_rows_is_not_late() -> None:
-    class Told(hr.KeyedProcess):
+    class Reporting(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> Any:
             context.set_timer("soon", at=context.time)
             yield {"user": row.user, "said": f"row {context.late}"}
@@ -232,7 +235,7 @@ def test_a_timer_that_fires_between_two_late_rows_is_not_late() -> None:
             yield {"user": context.key, "said": f"timer {context.late}"}
 
     played = play(
-        told(Told, hr.deliver()), at("11:00", user="b"), watermark("11:01"), at("10:01", user="a"),
+        step_of(Reporting, hr.deliver()), at("11:00", user="b"), watermark("11:01"), at("10:01", user="a"),
         at("10:02", user="a"), batch(),
     )  # fmt: skip
     late = [each["said"] for each in played.main if each["user"] == "a"]
@@ -242,7 +245,7 @@ def test_a_timer_that_fires_between_two_late_rows_is_not_late() -> None:
 def test_what_a_delivered_late_row_emits_is_late_for_the_next_step() -> None:
     hourly = hr.tumbling("hourly", size="1 hour", key="user").agg(n="count(*)").late(hr.side_output())
     played = play(
-        (told(Numbers, hr.deliver()), hourly),
+        (step_of(Numbers, hr.deliver()), hourly),
         at("10:30", user="a", kind="x"),
         watermark("11:00"),
         at("10:40", user="a", kind="y"),
@@ -255,7 +258,7 @@ def test_what_a_delivered_late_row_emits_is_late_for_the_next_step() -> None:
 def test_windows_follow_a_process_by_the_time_that_its_rows_carry() -> None:
     hourly = hr.tumbling("hourly", size="1 hour", key="user").agg(n="count(*)").late(hr.side_output())
     timeline(
-        (told(Numbers), hourly),
+        (step_of(Numbers), hourly),
         at("10:30", user="a", kind="x"),
         at("10:59:59.999999", user="a", kind="y"),
         at("11:00", user="a", kind="z"),
@@ -267,13 +270,13 @@ def test_windows_follow_a_process_by_the_time_that_its_rows_carry() -> None:
 
 
 def test_a_process_follows_windows_and_gets_their_time() -> None:
-    class Told(hr.KeyedProcess):
+    class Reporting(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> Any:
             yield {"user": row.user, "said": f"{row.n} until {row.window['end']:%H:%M}"}
 
     hourly = hr.tumbling("hourly", size="1 hour", key="user").agg(n="count(*)").late(hr.side_output())
     timeline(
-        (hourly, told(Told)),
+        (hourly, step_of(Reporting)),
         at("10:30", user="a"),
         at("10:40", user="a"),
         watermark("11:00"),
@@ -290,7 +293,7 @@ def test_declared_outputs_get_what_is_sent_to_them() -> None:
                 yield {"user": context.key, "said": str(row.n)}
 
     timeline(
-        told(Sorted, outputs={"negative": "user STRING, n BIGINT"}),
+        step_of(Sorted, outputs={"negative": "user STRING, n BIGINT"}),
         at("10:01", user="a", n=1),
         at("10:02", user="a", n=-2),
         watermark("10:10"),
@@ -305,7 +308,7 @@ def test_a_call_may_return_a_list_or_nothing() -> None:
             return [{"user": "x", "said": "y"}, {"said": "z"}] if row.n else None
 
     timeline(
-        told(Returning),
+        step_of(Returning),
         at("10:01", user="a", n=0),
         at("10:02", user="a", n=1),
         watermark("10:10"),
@@ -319,7 +322,7 @@ def test_a_time_column_that_the_author_declares_is_the_authors_and_event_time_st
             yield {"user": row.user, "at": context.time.replace(year=2000)}
 
     timeline(
-        told(Dated, output="user STRING, at TIMESTAMP"),
+        step_of(Dated, output="user STRING, at TIMESTAMP"),
         at("10:01", user="a"),
         watermark("10:10"),
         expect(user="a", at="2000-01-01T10:01:00Z", event_time="10:01"),
@@ -335,7 +338,7 @@ def test_several_key_columns_make_a_tuple_and_null_is_a_key_like_any_other() -> 
             yield {"said": f"{context.key} {self.seen.get()}"}
 
     timeline(
-        told(Keys, key=["user", "shop"], output="said STRING"),
+        step_of(Keys, key=["user", "shop"], output="said STRING"),
         at("10:01", user="a", shop=1),
         at("10:02", user=None, shop=1),
         at("10:03", user="a", shop=None),
@@ -362,7 +365,11 @@ def test_not_a_number_is_one_key() -> None:
     nan = float("nan")
     elements = [element for n in range(3) for element in (at(f"10:0{n}", user=nan), watermark(f"10:0{n}:01"))]
     played = play(
-        told(Keys, output="said STRING"), *elements, at("10:05", user=-0.0), at("10:06", user=0.0), watermark("11:00")
+        step_of(Keys, output="said STRING"),
+        *elements,
+        at("10:05", user=-0.0),
+        at("10:06", user=0.0),
+        watermark("11:00"),
     )
     assert [each["said"] for each in played.main] == ["nan 1", "nan 2", "nan 3", "0.0 1", "0.0 2"]
 
@@ -382,7 +389,7 @@ def test_rows_have_their_columns_as_attributes_whatever_their_names_and_types() 
 
     awkward: dict[str, Any] = {"two words": True}
     timeline(
-        told(Reading, output="said STRING"),
+        step_of(Reading, output="said STRING"),
         at("10:01", user="a", count=3, **awkward, price=Decimal("1.50"), tags=["x", None]),
         watermark("10:10"),
         expect(said="3 True 1.50 ['x', None] 2026-01-01T10:01:00+00:00"),
@@ -396,7 +403,7 @@ def test_a_context_knows_watermark_and_clock() -> None:
             yield {"said": f"{context.watermark} {context.now:%d %H:%M}"}
 
     timeline(
-        told(Telling, ordered=False, output="said STRING"),
+        step_of(Telling, ordered=False, output="said STRING"),
         at("10:01", user="a"),
         batch(),
         expect(said="None 02 00:00"),
@@ -420,7 +427,7 @@ class Naming(hr.KeyedProcess):
 @pytest.mark.spark
 def test_a_process_may_bring_megabytes_of_its_own() -> None:
     timeline(
-        told(Naming({n: f"number {n}" for n in range(200_000)})),
+        step_of(Naming({n: f"number {n}" for n in range(200_000)})),
         at("10:00", user="a", n=199_999),
         watermark("10:01"),
         expect(user="a", said="number 199999"),

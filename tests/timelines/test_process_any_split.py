@@ -85,11 +85,11 @@ def test_any_split_into_batches_and_partitions_with_crashes_tells_what_the_model
     events, rows = make_rows(seed, partitions=parts)
     time = hr.event_time("at", out_of_order="5 minutes")
     played = play(step, *split(rows, cuts, crashes), *end_of_rows(amount=1), event_time=time)
-    told: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    results: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for row in played.main:
-        told[row["account"]].append((micros(row["at"]), *json.loads(row["said"])))
-    told.pop("end", None)
+        results[row["account"]].append((micros(row["at"]), *json.loads(row["said"])))
+    results.pop("end", None)
     wanted, failed = model.processed(events)
-    assert dict(told) == {account: each for account, each in wanted.items() if each}
+    assert dict(results) == {account: each for account, each in wanted.items() if each}
     assert sorted(json.loads(letter["raw"])["amount"] for letter in played.dead_letters) == failed
     assert played.late == []

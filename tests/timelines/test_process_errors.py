@@ -19,10 +19,10 @@ from headrace.testing import at, crash, expect, play, row, timeline, watermark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-def told(process: Any, **more: Any) -> Any:
+def step_of(process: Any, **more: Any) -> Any:
     """A step whose process says something of each user."""
     given = {"key": "user", "output": "user STRING, said STRING", **more}
-    return hr.process("told", process, **given).late(hr.side_output())
+    return hr.process("watch", process, **given).late(hr.side_output())
 
 
 class Everything(hr.KeyedProcess):
@@ -64,7 +64,7 @@ class Everything(hr.KeyedProcess):
 
 @pytest.mark.parametrize("cut", [[], [watermark("10:02:30")], [watermark("10:02:45"), crash()]])
 def test_everything_that_a_failed_call_did_is_undone_and_its_row_is_a_dead_letter(cut: list[Any]) -> None:
-    step = told(Everything, outputs={"other": "user STRING"}, on_error="dead_letter")
+    step = step_of(Everything, outputs={"other": "user STRING"}, on_error="dead_letter")
     played = play(
         step,
         at("10:01", user="a", n=1),
@@ -85,7 +85,7 @@ def test_everything_that_a_failed_call_did_is_undone_and_its_row_is_a_dead_lette
     ]
     assert len(played.other) == 3
     (letter,) = played.dead_letters
-    failed = "step 'told', key 'a': Everything.on_row failed: RuntimeError: unlucky"
+    failed = "step 'watch', key 'a': Everything.on_row failed: RuntimeError: unlucky"
     assert letter["reason"] == "PROCESS_FAILED"
     assert letter["detail"].startswith(f"{failed} (at test_process_errors.py:")
     assert 'raise RuntimeError("unlucky")' in letter["detail"]
@@ -106,21 +106,23 @@ class Failing(hr.KeyedProcess):
 
 def test_the_flow_stops_unless_something_else_was_said() -> None:
     with pytest.raises(
-        hr.HeadraceError, match=r"\[PROCESS_FAILED\] step 'told', key 'a': Failing.on_row failed: ValueErr"
+        hr.HeadraceError, match=r"\[PROCESS_FAILED\] step 'watch', key 'a': Failing.on_row failed: ValueErr"
     ):
-        play(told(Failing), at("10:01", user="a", n=-1), watermark("11:00"))
+        play(step_of(Failing), at("10:01", user="a", n=-1), watermark("11:00"))
 
 
 def test_a_dead_letter_leaves_the_flow_going_and_the_account_right() -> None:
     timeline(
-        told(Failing, on_error="dead_letter"),
+        step_of(Failing, on_error="dead_letter"),
         at("10:01", user="a", n=1),
         at("10:02", user="a", n=-2),
         at("10:03", user="b", n=-3),
         at("10:30", user="a", n=4),
         watermark("10:10"),
         expect(user="a", said="1 is row 1"),
-        expect(row(source="told", origin="step told"), row(source="told", origin="step told"), output="dead_letters"),
+        expect(
+            row(source="watch", origin="step watch"), row(source="watch", origin="step watch"), output="dead_letters"
+        ),
         watermark("11:00"),
         expect(user="a", said="4 is row 2"),
         expect(output="dead_letters"),
@@ -128,7 +130,7 @@ def test_a_dead_letter_leaves_the_flow_going_and_the_account_right() -> None:
 
 
 def test_without_order_it_is_the_same() -> None:
-    step = told(Failing, on_error="dead_letter", ordered=False)
+    step = step_of(Failing, on_error="dead_letter", ordered=False)
     played = play(step, at("10:01", user="a", n=1), at("10:02", user="a", n=-2), at("10:00", user="a", n=3))
     assert [each["said"] for each in played.main] == ["1 is row 1", "3 is row 2"]
     assert len(played.dead_letters) == 1
@@ -153,17 +155,19 @@ class Tried(hr.KeyedProcess):
 
 
 def test_a_call_is_tried_again_from_the_state_before_it() -> None:
-    step = told(Tried(2), on_error=hr.retry(2, then="dead_letter"))
+    step = step_of(Tried(2), on_error=hr.retry(2, then="dead_letter"))
     played = play(step, at("10:01", user="a"), watermark("11:00"))
     assert [each["said"] for each in played.main] == ["try 3", "timer of try 3"]
     assert played.dead_letters == []
 
 
 def test_after_the_last_try_the_row_is_a_dead_letter_or_the_flow_stops() -> None:
-    played = play(told(Tried(3), on_error=hr.retry(2, then="dead_letter")), at("10:01", user="a"), watermark("11:00"))
+    played = play(
+        step_of(Tried(3), on_error=hr.retry(2, then="dead_letter")), at("10:01", user="a"), watermark("11:00")
+    )
     assert (played.main, len(played.dead_letters)) == ([], 1)
     with pytest.raises(hr.HeadraceError, match="OSError: not now"):
-        play(told(Tried(3), on_error=hr.retry(2, then="stop")), at("10:01", user="a"), watermark("11:00"))
+        play(step_of(Tried(3), on_error=hr.retry(2, then="stop")), at("10:01", user="a"), watermark("11:00"))
 
 
 def test_a_timer_that_fails_is_gone_and_a_dead_letter() -> None:
@@ -181,7 +185,7 @@ def test_a_timer_that_fails_is_gone_and_a_dead_letter() -> None:
             if timer.name == "bad":
                 raise RuntimeError("bad timer")
 
-    step = told(Timed, on_error="dead_letter")
+    step = step_of(Timed, on_error="dead_letter")
     played = play(step, at("10:00", user="a"), watermark("10:01"), watermark("10:02"), watermark("11:00"))
     assert [each["said"] for each in played.main] == ["good 1"]
     (letter,) = played.dead_letters
@@ -202,7 +206,7 @@ class NoText(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "told_as"),
+    ("error", "shown_as"),
     [
         (ValueError("\ud800 is odd"), r"ValueError: \ud800 is odd (at test_process_errors.py:"),
         (NoText(), "NoText: an error whose text cannot be read (at test_process_errors.py:"),
@@ -211,7 +215,7 @@ class NoText(Exception):
     ],
     ids=["surrogate", "no text", "exit", "long"],
 )
-def test_whatever_a_call_raises_is_told_and_leaves_the_flow_going(error: BaseException, told_as: str) -> None:
+def test_whatever_a_call_raises_is_told_and_leaves_the_flow_going(error: BaseException, shown_as: str) -> None:
     class Raising(hr.KeyedProcess):
         def on_row(self, row: Any, context: Any) -> Any:
             if row.n == 1:
@@ -222,19 +226,19 @@ def test_whatever_a_call_raises_is_told_and_leaves_the_flow_going(error: BaseExc
         def on_timer(self, timer: Any, context: Any) -> Any:
             raise error
 
-    step = told(Raising, on_error=hr.retry(1, then="dead_letter"))
+    step = step_of(Raising, on_error=hr.retry(1, then="dead_letter"))
     played = play(step, at("10:00", user="a", n=1), at("10:01", user="b", n=2), watermark("11:00"))
     assert [each["user"] for each in played.main] == ["b"]
     details = sorted(letter["detail"] for letter in played.dead_letters)
     assert [detail.split(" failed: ")[0] for detail in details] == [
-        "step 'told', key 'a': Raising.on_row",
-        "step 'told', key 'b': Raising.on_timer",
+        "step 'watch', key 'a': Raising.on_row",
+        "step 'watch', key 'b': Raising.on_timer",
     ]
-    assert all(told_as in detail and len(detail) < 25_000 for detail in details)
+    assert all(shown_as in detail and len(detail) < 25_000 for detail in details)
     # Spark shows an error in its own words, and cuts long ones.
     with pytest.raises(hr.HeadraceError) as stopped:
-        play(told(Raising), at("10:00", user="a", n=1), watermark("11:00"), engine="inline")
-    assert told_as in str(stopped.value)
+        play(step_of(Raising), at("10:00", user="a", n=1), watermark("11:00"), engine="inline")
+    assert shown_as in str(stopped.value)
 
 
 def test_a_stop_from_outside_is_no_failure_of_the_call() -> None:
@@ -243,7 +247,9 @@ def test_a_stop_from_outside_is_no_failure_of_the_call() -> None:
 
     # Spark hands it over as an error of its worker.
     with pytest.raises(KeyboardInterrupt):
-        play(told(giving(stopped), on_error="dead_letter"), at("10:00", user="a"), watermark("11:00"), engine="inline")
+        play(
+            step_of(giving(stopped), on_error="dead_letter"), at("10:00", user="a"), watermark("11:00"), engine="inline"
+        )
 
 
 class Yielding(hr.KeyedProcess):
@@ -274,7 +280,7 @@ class Returning(hr.KeyedProcess):
 
 @pytest.mark.parametrize("what", ["duration", "type", "no dict", "column", "returned"])
 def test_a_failure_names_the_line_of_the_authors_code(what: str) -> None:
-    step = told(Returning if what == "returned" else Yielding, on_error=hr.retry(1, then="dead_letter"))
+    step = step_of(Returning if what == "returned" else Yielding, on_error=hr.retry(1, then="dead_letter"))
     (letter,) = play(step, at("10:00", user="a", what=what), watermark("11:00")).dead_letters
     lines = Path(__file__).read_text().splitlines()
     number = next(number for number, line in enumerate(lines, 1) if line.endswith(f"# line of: {what}"))
@@ -288,7 +294,7 @@ def test_a_failure_of_a_ready_detector_names_its_line() -> None:
 
 
 def test_the_row_of_a_dead_letter_is_json_whatever_its_values() -> None:
-    step = told(Failing, on_error="dead_letter")
+    step = step_of(Failing, on_error="dead_letter")
     values: dict[str, Any] = {
         "x": math.nan,
         "y": [math.inf, 1.5],
@@ -351,8 +357,8 @@ def giving(emitted: Any, **states: Any) -> type[hr.KeyedProcess]:
 def test_what_an_output_does_not_have_is_an_error_of_the_call(emitted: Any, error: str) -> None:
     outputs = {"numbers": "small TINYINT, price DECIMAL(5, 2), part STRUCT<a: INT>, at_all TIMESTAMP"}
     with pytest.raises(hr.HeadraceError, match=error):
-        play(told(giving(emitted), outputs=outputs), at("10:00", user="a"), watermark("11:00"))
-    step = told(giving(emitted), outputs=outputs, on_error="dead_letter")
+        play(step_of(giving(emitted), outputs=outputs), at("10:00", user="a"), watermark("11:00"))
+    step = step_of(giving(emitted), outputs=outputs, on_error="dead_letter")
     played = play(step, at("10:00", user="a"), watermark("11:00"))
     assert (played.main, played.numbers, len(played.dead_letters)) == ([], [], 1)
 
@@ -393,7 +399,7 @@ def test_what_a_state_cannot_hold_is_an_error_of_the_call(change: Any, error: st
         named=hr.map_state("STRING", "INT", ttl="1 day", most=3),
     )
     with pytest.raises(hr.HeadraceError, match=error):
-        play(told(process), at("10:00", user="a"), watermark("11:00"))
+        play(step_of(process), at("10:00", user="a"), watermark("11:00"))
 
 
 def test_a_list_may_be_as_long_as_it_may_be_and_what_is_over_makes_room() -> None:
@@ -412,6 +418,6 @@ def test_a_list_may_be_as_long_as_it_may_be_and_what_is_over_makes_room() -> Non
         at("10:10", user="a", n=2),
         at("10:12", user="a", n=3),
     ]
-    played = play(told(Long, on_error="dead_letter"), *rows, watermark("11:00"))
+    played = play(step_of(Long, on_error="dead_letter"), *rows, watermark("11:00"))
     assert [each["said"] for each in played.main] == ["[0] [0]", "[0, 1] [0, 1]", "[1, 2] [1, 2]"]
     assert "[STATE_TOO_LONG] state 'several' would hold more than most=2 values" in played.dead_letters[0]["detail"]

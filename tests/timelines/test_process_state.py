@@ -18,14 +18,14 @@ from headrace.testing import at, batch, clock, crash, expect, play, row, timelin
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-def told(process: Any, **more: Any) -> Any:
+def step_of(process: Any, **more: Any) -> Any:
     """A step whose process says something of each user."""
-    return hr.process("told", process, **{"key": "user", "output": "said STRING", **more}).late(hr.side_output())
+    return hr.process("watch", process, **{"key": "user", "output": "said STRING", **more}).late(hr.side_output())
 
 
 def said(process: Any, *elements: Any, **more: Any) -> list[str]:
     """What the process says when elements are played and all rows have had their turn."""
-    return [each["said"] for each in play(told(process, **more), *elements, watermark("23:00")).main]
+    return [each["said"] for each in play(step_of(process, **more), *elements, watermark("23:00")).main]
 
 
 def last_value(**life: Any) -> type[hr.KeyedProcess]:
@@ -45,7 +45,7 @@ def last_value(**life: Any) -> type[hr.KeyedProcess]:
 @pytest.mark.spark
 def test_a_value_is_gone_exactly_when_its_time_to_live_is_over() -> None:
     timeline(
-        told(last_value(ttl="10 minutes")),
+        step_of(last_value(ttl="10 minutes")),
         at("10:00", user="a", n=1),
         watermark("10:00:01"),
         expect(said="00:00 None"),
@@ -73,7 +73,7 @@ def test_a_value_lives_as_long_whatever_the_batches_and_however_far_the_watermar
 @pytest.mark.spark
 def test_an_expired_value_is_not_seen_right_after_a_restart() -> None:
     timeline(
-        told(last_value(ttl="10 minutes")),
+        step_of(last_value(ttl="10 minutes")),
         at("10:00", user="a", n=1),
         watermark("10:01"),
         expect(said="00:00 None"),
@@ -101,7 +101,7 @@ def test_a_value_kept_for_ever_is_there_after_any_time() -> None:
 @pytest.mark.streamed
 def test_a_time_to_live_by_the_clock_runs_with_processing_time() -> None:
     timeline(
-        told(last_value(ttl="10 minutes", ttl_time="clock"), ordered=False),
+        step_of(last_value(ttl="10 minutes", ttl_time="clock"), ordered=False),
         clock("12:00"),
         at("10:00", user="a", n=1),
         batch(),
@@ -166,7 +166,7 @@ def test_before_any_watermark_a_clock_timer_sees_what_is_not_older_than_the_key_
             self.one.set(3)
 
     timeline(
-        told(Ticking, ordered=False),
+        step_of(Ticking, ordered=False),
         clock("12:00"),
         at("10:00", user="a", n=1),
         at("10:20", user="a", n=2),

@@ -23,15 +23,15 @@ ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
 
 
-def told(process: Any, **more: Any) -> Any:
+def step_of(process: Any, **more: Any) -> Any:
     """A step whose process says something of each user."""
     given = {"key": "user", "output": "user STRING, said STRING", **more}
-    return hr.process("told", process, **given).late(hr.side_output())
+    return hr.process("watch", process, **given).late(hr.side_output())
 
 
 def said(process: Any, *elements: Any, **more: Any) -> list[str]:
     """What the process says when elements are played and all rows have had their turn."""
-    return [each["said"] for each in play(told(process, **more), *elements, watermark("23:00")).main]
+    return [each["said"] for each in play(step_of(process, **more), *elements, watermark("23:00")).main]
 
 
 def quiet_for(duration: str) -> type[hr.KeyedProcess]:
@@ -54,7 +54,7 @@ def quiet_for(duration: str) -> type[hr.KeyedProcess]:
 @pytest.mark.spark
 def test_a_timer_fires_without_any_input_once_and_after_a_crash_too() -> None:
     timeline(
-        told(quiet_for("10 minutes")),
+        step_of(quiet_for("10 minutes")),
         at("10:00", user="a"),
         at("10:05", user="a"),
         at("10:07", user="b"),
@@ -143,7 +143,7 @@ def test_a_timer_for_the_past_fires_at_once_before_the_next_row_at_the_time_of_t
             yield {"user": context.key, "said": f"{timer.name} {timer.time:%H:%M}"}
 
     timeline(
-        told(Past),
+        step_of(Past),
         at("10:00", user="a", n=1),
         at("10:00", user="a", n=2),
         watermark("10:00:00.000001"),
@@ -189,7 +189,7 @@ def test_event_and_clock_timers_live_side_by_side_each_by_its_own_time() -> None
             yield {"user": context.key, "said": f"{'clock' if timer.clock else 'event'} {timer.time:%H:%M}"}
 
     timeline(
-        told(Both),
+        step_of(Both),
         clock("12:00"),
         at("10:00", user="a"),
         watermark("10:01"),
@@ -233,7 +233,7 @@ def test_before_any_watermark_a_clock_timer_carries_the_time_of_the_clock() -> N
             yield {"user": context.key, "said": f"{context.watermark}"}
 
     timeline(
-        told(Ticking, ordered=False),
+        step_of(Ticking, ordered=False),
         clock("12:00"),
         at("10:00", user="a"),
         batch(),
@@ -270,7 +270,7 @@ def test_timers_reach_state_and_may_emit_to_side_outputs() -> None:
             yield hr.output("totals", {"user": context.key, "total": self.total.get()})
             self.total.clear()
 
-    step = told(Summing, outputs={"totals": "user STRING, total BIGINT"})
+    step = step_of(Summing, outputs={"totals": "user STRING, total BIGINT"})
     timeline(
         step,
         *(at("10:00", user="a", n=n) for n in (1, 2, 3)),
@@ -282,7 +282,7 @@ def test_timers_reach_state_and_may_emit_to_side_outputs() -> None:
 
 def test_without_order_timers_fire_after_the_rows_of_the_batch() -> None:
     rows = [at("10:00", user="a", n=0), at("10:05", user="a", n=5)]
-    played = play(told(Merged, ordered=False), *rows, batch(), watermark("10:02"), watermark("10:30"))
+    played = play(step_of(Merged, ordered=False), *rows, batch(), watermark("10:02"), watermark("10:30"))
     assert [each["said"] for each in played.main] == ["row 0", "row 5", "timer of 0 02:00", "timer of 5 07:00"]
 
 
@@ -297,7 +297,7 @@ def test_without_order_a_timer_for_the_past_fires_when_the_watermark_is_there_an
             yield {"user": context.key, "said": timer.name}
 
     timeline(
-        told(Past, ordered=False),
+        step_of(Past, ordered=False),
         watermark("09:30"),
         at("10:00", user="a"),
         watermark("09:40"),
@@ -376,7 +376,7 @@ def test_a_timer_that_cannot_be_is_an_error_of_the_call(asked: Any, error: str) 
         def on_row(self, row: Any, context: Any) -> None:
             asked(context)
 
-    step = told(Asking, on_error="dead_letter")
+    step = step_of(Asking, on_error="dead_letter")
     (letter,) = play(step, at("10:00", user="a"), watermark("23:00")).dead_letters
     assert re.search(error, letter["detail"].splitlines()[0])
 
@@ -389,7 +389,7 @@ def test_names_and_payloads_of_timers_come_back_as_they_went() -> None:
         def on_timer(self, timer: Any, context: Any) -> Any:
             yield {"said": f"{timer.name} {timer.payload!r} {timer.time:%Y}"}
 
-    played = play(told(Odd), at("10:00", user="a"), watermark("10:01"), crash(), watermark("9000-01-01"))
+    played = play(step_of(Odd), at("10:00", user="a"), watermark("10:01"), crash(), watermark("9000-01-01"))
     assert [each["said"] for each in played.main] == ["zwölf \N{SNOWMAN} ['\\ud800', inf] 9000"]
 
 
@@ -401,7 +401,7 @@ class Forgetful(hr.KeyedProcess):
 
 
 def test_a_timer_of_a_process_without_on_timer_says_what_is_missing() -> None:
-    step = hr.process("told", Forgetful, key="user", output="user STRING", on_error="dead_letter").late(hr.drop())
+    step = hr.process("watch", Forgetful, key="user", output="user STRING", on_error="dead_letter").late(hr.drop())
     played = play(step, at("10:00", user="a"), watermark("11:00"))
     (letter,) = played.dead_letters
     assert (

@@ -65,8 +65,10 @@ def rows(*, two: bool, changes: bool) -> Iterator[Any]:
     for minute in range(2):
         for number, user in enumerate(chance.sample(KEYS, 30)):
             side: Side = "right" if two and number % 2 else "left"
-            told: dict[str, Any] = {"change": "update_after", "position": f"{minute}-{number:02d}"} if changes else {}
-            yield at(f"10:0{minute}", side=side, user=user, n=chance.randrange(10), **told)
+            changelog: dict[str, Any] = (
+                {"change": "update_after", "position": f"{minute}-{number:02d}"} if changes else {}
+            )
+            yield at(f"10:0{minute}", side=side, user=user, n=chance.randrange(10), **changelog)
         yield batch()
     yield watermark("23:00")
 

@@ -18,7 +18,7 @@ def click(time: str, amount: int = 1, **more: Any) -> At:
     return at(time, visitor="a", amount=amount, **more)
 
 
-def told(window: str, session_id: str, clicks: int, spent: int, pane: str, revision: int, change: str) -> Any:
+def result(window: str, session_id: str, clicks: int, spent: int, pane: str, revision: int, change: str) -> Any:
     """A row of visitor a, all of it."""
     return row(
         visitor="a",
@@ -41,8 +41,8 @@ TWO_CLOSED = (
     click("10:50", 2),
     watermark("11:20"),
     expect(
-        told("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert"),
-        told("10:50/11:20", "10:50", 1, 2, "on_time", 0, "insert"),
+        result("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert"),
+        result("10:50/11:20", "10:50", 1, 2, "on_time", 0, "insert"),
     ),
 )
 
@@ -53,14 +53,14 @@ def test_a_late_row_corrects_its_session_and_each_correction_has_the_next_revisi
         click("10:00"),
         click("10:20", 2),
         watermark("11:00"),
-        expect(told("10:00/10:50", "10:00", 2, 3, "on_time", 0, "insert")),
+        expect(result("10:00/10:50", "10:00", 2, 3, "on_time", 0, "insert")),
         click("10:10", 4),
         batch(),
-        expect(told("10:00/10:50", "10:00", 3, 7, "late", 1, "update_after")),
+        expect(result("10:00/10:50", "10:00", 3, 7, "late", 1, "update_after")),
         click("10:11", 8),
         crash(),
         batch(),
-        expect(told("10:00/10:50", "10:00", 4, 15, "late", 2, "update_after")),
+        expect(result("10:00/10:50", "10:00", 4, 15, "late", 2, "update_after")),
         nothing_late(),
     )
 
@@ -73,7 +73,7 @@ def test_all_late_rows_of_a_batch_make_one_correction() -> None:
         click("10:02", partition=1),
         click("10:03", partition=2),
         batch(),
-        expect(told("10:00/10:33", "10:00", 4, 4, "late", 1, "update_after")),
+        expect(result("10:00/10:33", "10:00", 4, 4, "late", 1, "update_after")),
     )
 
 
@@ -83,10 +83,10 @@ def test_a_late_row_for_no_known_session_makes_one_as_revision_0() -> None:
         *TWO_CLOSED,
         click("09:30", 4),
         batch(),
-        expect(told("09:30/10:00", "09:30", 1, 4, "late", 0, "insert")),
+        expect(result("09:30/10:00", "09:30", 1, 4, "late", 0, "insert")),
         click("09:29", 8),
         batch(),
-        expect(told("09:29/10:00", "09:30", 2, 12, "late", 1, "update_after")),
+        expect(result("09:29/10:00", "09:30", 2, 12, "late", 1, "update_after")),
     )
 
 
@@ -96,10 +96,10 @@ def test_a_session_that_is_corrected_backwards_keeps_its_id_while_its_start_move
         *TWO_CLOSED,
         click("09:45", 4),
         batch(),
-        expect(told("09:45/10:30", "10:00", 2, 5, "late", 1, "update_after")),
+        expect(result("09:45/10:30", "10:00", 2, 5, "late", 1, "update_after")),
         click("09:20", 8),
         batch(),
-        expect(told("09:20/10:30", "10:00", 3, 13, "late", 2, "update_after")),
+        expect(result("09:20/10:30", "10:00", 3, 13, "late", 2, "update_after")),
         nothing_late(),
     )
 
@@ -112,12 +112,12 @@ def test_a_late_row_that_bridges_two_emitted_sessions_keeps_the_earlier_and_dele
         click("10:25", 4),
         batch(),
         expect(
-            told("10:00/11:20", "10:00", 3, 7, "late", 1, "update_after"),
-            told("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
+            result("10:00/11:20", "10:00", 3, 7, "late", 1, "update_after"),
+            result("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
         ),
         click("10:45", 8),
         batch(),
-        expect(told("10:00/11:20", "10:00", 4, 15, "late", 2, "update_after")),
+        expect(result("10:00/11:20", "10:00", 4, 15, "late", 2, "update_after")),
         nothing_late(),
     )
 
@@ -129,16 +129,16 @@ def test_a_session_bridged_by_a_late_row_after_a_crash() -> None:
         *TWO_CLOSED[:3],
         crash(),
         expect(
-            told("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert"),
-            told("10:50/11:20", "10:50", 1, 2, "on_time", 0, "insert"),
+            result("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert"),
+            result("10:50/11:20", "10:50", 1, 2, "on_time", 0, "insert"),
         ),
         click("10:25", 4),
         crash(),
         expect(),
         batch(),
         expect(
-            told("10:00/11:20", "10:00", 3, 7, "late", 1, "update_after"),
-            told("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
+            result("10:00/11:20", "10:00", 3, 7, "late", 1, "update_after"),
+            result("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
         ),
         crash(),
         watermark("23:00"),
@@ -155,17 +155,17 @@ def test_rows_that_bridge_three_emitted_sessions_delete_two() -> None:
         click("11:20", 4),
         watermark("11:50"),
         expect(
-            told("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert"),
-            told("10:40/11:10", "10:40", 1, 2, "on_time", 0, "insert"),
-            told("11:20/11:50", "11:20", 1, 4, "on_time", 0, "insert"),
+            result("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert"),
+            result("10:40/11:10", "10:40", 1, 2, "on_time", 0, "insert"),
+            result("11:20/11:50", "11:20", 1, 4, "on_time", 0, "insert"),
         ),
         click("10:20", 8),
         click("11:00", 16),
         batch(),
         expect(
-            told("10:00/11:50", "10:00", 5, 31, "late", 1, "update_after"),
-            told("10:40/11:10", "10:40", 1, 2, "late", 1, "delete"),
-            told("11:20/11:50", "11:20", 1, 4, "late", 1, "delete"),
+            result("10:00/11:50", "10:00", 5, 31, "late", 1, "update_after"),
+            result("10:40/11:10", "10:40", 1, 2, "late", 1, "delete"),
+            result("11:20/11:50", "11:20", 1, 4, "late", 1, "delete"),
         ),
     )
 
@@ -181,11 +181,11 @@ def test_a_deleted_session_shows_what_was_emitted_of_it_last() -> None:
         click("10:25", 8),
         batch(),
         expect(
-            told("10:00/11:25", "10:00", 4, 15, "early", 1, "update_after"),
-            told("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
+            result("10:00/11:25", "10:00", 4, 15, "early", 1, "update_after"),
+            result("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
         ),
         watermark("11:25"),
-        expect(told("10:00/11:25", "10:00", 4, 15, "on_time", 2, "update_after")),
+        expect(result("10:00/11:25", "10:00", 4, 15, "on_time", 2, "update_after")),
     )
 
 
@@ -201,7 +201,7 @@ def test_a_closed_session_that_grows_is_open_again_and_closes_with_the_next_revi
         click("11:35", 8),
         batch(),
         watermark("12:05"),
-        expect(told("10:50/12:05", "10:50", 3, 14, "on_time", 1, "update_after")),
+        expect(result("10:50/12:05", "10:50", 3, 14, "on_time", 1, "update_after")),
         nothing_late(),
     )
 
@@ -212,12 +212,12 @@ def test_a_late_row_between_an_emitted_session_and_an_open_one_makes_them_one_un
         click("10:00"),
         click("10:50", 2),
         watermark("11:00"),
-        expect(told("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert")),
+        expect(result("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert")),
         click("10:25", 4),
         batch(),
         expect(),
         watermark("11:20"),
-        expect(told("10:00/11:20", "10:00", 3, 7, "on_time", 1, "update_after")),
+        expect(result("10:00/11:20", "10:00", 3, 7, "on_time", 1, "update_after")),
     )
 
 
@@ -227,13 +227,13 @@ def test_an_emitted_session_that_grows_backwards_over_one_that_was_not_emitted_k
         click("10:40"),
         click("10:45"),
         batch(),
-        expect(told("10:40/11:15", "10:40", 2, 2, "early", 0, "insert")),
+        expect(result("10:40/11:15", "10:40", 2, 2, "early", 0, "insert")),
         click("10:00", 4),
         batch(),
         expect(),
         click("10:20", 8),
         batch(),
-        expect(told("10:00/11:15", "10:40", 4, 14, "early", 1, "update_after")),
+        expect(result("10:00/11:15", "10:40", 4, 14, "early", 1, "update_after")),
     )
 
 
@@ -242,10 +242,10 @@ def test_corrections_end_when_the_watermark_reaches_the_end_plus_the_duration() 
         correcting,
         click("10:00"),
         watermark("12:29:59.999999"),
-        expect(told("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert")),
+        expect(result("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert")),
         click("10:00", 2),
         batch(),
-        expect(told("10:00/10:30", "10:00", 2, 3, "late", 1, "update_after")),
+        expect(result("10:00/10:30", "10:00", 2, 3, "late", 1, "update_after")),
         watermark("12:30"),
         click("10:00", 4),
         batch(),
@@ -259,11 +259,11 @@ def test_a_late_row_that_touches_a_correctable_session_corrects_it_though_alone_
         correcting,
         click("10:00"),
         watermark("12:10"),
-        expect(told("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert")),
+        expect(result("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert")),
         at("09:35", visitor="b", amount=2),
         click("09:35", 2),
         batch(),
-        expect(told("09:35/10:30", "10:00", 2, 3, "late", 1, "update_after")),
+        expect(result("09:35/10:30", "10:00", 2, 3, "late", 1, "update_after")),
         expect(visitor="b", amount=2, late_by=late_by("2 hours 35 minutes"), output="late"),
     )
 
@@ -273,7 +273,7 @@ def test_one_watermark_that_passes_both_bounds_emits_the_session_and_forgets_it(
         correcting,
         click("10:00"),
         watermark("20:00"),
-        expect(told("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert")),
+        expect(result("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert")),
         click("10:00", 2),
         batch(),
         expect(),
@@ -292,10 +292,10 @@ def test_the_batch_in_which_a_session_closes_may_correct_and_delete_it_too() -> 
         click("10:25", 4),
         batch(),
         expect(
-            told("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert"),
-            told("10:00/11:20", "10:00", 3, 7, "late", 1, "update_after"),
-            told("10:50/11:20", "10:50", 1, 2, "on_time", 0, "insert"),
-            told("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
+            result("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert"),
+            result("10:00/11:20", "10:00", 3, 7, "late", 1, "update_after"),
+            result("10:50/11:20", "10:50", 1, 2, "on_time", 0, "insert"),
+            result("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
         ),
         event_time=hr.event_time("at"),
     )
@@ -320,7 +320,7 @@ def test_on_update_emits_after_each_batch_that_changed_a_session_and_at_the_clos
         visits.emit(hr.on_update()).late(hr.side_output()),
         click("10:00"),
         batch(),
-        expect(told("10:00/10:30", "10:00", 1, 1, "early", 0, "insert")),
+        expect(result("10:00/10:30", "10:00", 1, 1, "early", 0, "insert")),
         batch(),
         expect(),
         click("10:10", 2),
@@ -328,7 +328,7 @@ def test_on_update_emits_after_each_batch_that_changed_a_session_and_at_the_clos
         crash(),
         batch(),
         expect(
-            told("10:00/10:40", "10:00", 2, 3, "early", 1, "update_after"),
+            result("10:00/10:40", "10:00", 2, 3, "early", 1, "update_after"),
             row(
                 visitor="b",
                 window="10:00/10:30",
@@ -343,7 +343,7 @@ def test_on_update_emits_after_each_batch_that_changed_a_session_and_at_the_clos
         watermark("10:39"),
         expect(visitor="b", window="10:00/10:30", pane="on_time", revision=1),
         watermark("10:40"),
-        expect(told("10:00/10:40", "10:00", 2, 3, "on_time", 2, "update_after")),
+        expect(result("10:00/10:40", "10:00", 2, 3, "on_time", 2, "update_after")),
         watermark("23:00"),
         expect(),
     )
@@ -356,18 +356,18 @@ def test_previews_of_two_sessions_that_become_one_leave_one() -> None:
         click("10:50", 2),
         batch(),
         expect(
-            told("10:00/10:30", "10:00", 1, 1, "early", 0, "insert"),
-            told("10:50/11:20", "10:50", 1, 2, "early", 0, "insert"),
+            result("10:00/10:30", "10:00", 1, 1, "early", 0, "insert"),
+            result("10:50/11:20", "10:50", 1, 2, "early", 0, "insert"),
         ),
         click("10:25", 4),
         crash(),
         batch(),
         expect(
-            told("10:00/11:20", "10:00", 3, 7, "early", 1, "update_after"),
-            told("10:50/11:20", "10:50", 1, 2, "early", 1, "delete"),
+            result("10:00/11:20", "10:00", 3, 7, "early", 1, "update_after"),
+            result("10:50/11:20", "10:50", 1, 2, "early", 1, "delete"),
         ),
         watermark("11:20"),
-        expect(told("10:00/11:20", "10:00", 3, 7, "on_time", 2, "update_after")),
+        expect(result("10:00/11:20", "10:00", 3, 7, "on_time", 2, "update_after")),
     )
 
 
@@ -382,12 +382,12 @@ def test_previews_by_the_clock_come_on_a_quiet_stream_too_and_only_after_changes
         expect(),
         clock("12:00:10"),
         batch(),
-        expect(told("10:00/10:31", "10:00", 2, 3, "early", 0, "insert")),
+        expect(result("10:00/10:31", "10:00", 2, 3, "early", 0, "insert")),
         clock("12:00:20"),
         batch(),
         expect(),
         watermark("10:31"),
-        expect(told("10:00/10:31", "10:00", 2, 3, "on_time", 1, "update_after")),
+        expect(result("10:00/10:31", "10:00", 2, 3, "on_time", 1, "update_after")),
     )
 
 
@@ -399,15 +399,15 @@ def test_previews_by_event_time_count_from_the_first_row() -> None:
         watermark("10:24:59"),
         expect(),
         watermark("10:25"),
-        expect(told("10:05/11:00", "10:05", 2, 3, "early", 0, "insert")),
+        expect(result("10:05/11:00", "10:05", 2, 3, "early", 0, "insert")),
         click("10:45", 4),
         batch(),
         watermark("10:44"),
         expect(),
         watermark("10:50"),
-        expect(told("10:05/11:15", "10:05", 3, 7, "early", 1, "update_after")),
+        expect(result("10:05/11:15", "10:05", 3, 7, "early", 1, "update_after")),
         watermark("11:15"),
-        expect(told("10:05/11:15", "10:05", 3, 7, "on_time", 2, "update_after")),
+        expect(result("10:05/11:15", "10:05", 3, 7, "on_time", 2, "update_after")),
     )
 
 
@@ -421,13 +421,13 @@ def test_previews_after_rows() -> None:
         click("10:02"),
         click("10:03"),
         batch(),
-        expect(told("10:00/10:33", "10:00", 4, 4, "early", 0, "insert")),
+        expect(result("10:00/10:33", "10:00", 4, 4, "early", 0, "insert")),
         click("10:04"),
         click("10:05"),
         batch(),
         expect(),
         watermark("11:00"),
-        expect(told("10:00/10:35", "10:00", 6, 6, "on_time", 1, "update_after")),
+        expect(result("10:00/10:35", "10:00", 6, 6, "on_time", 1, "update_after")),
     )
 
 
@@ -440,14 +440,14 @@ def test_what_a_merge_takes_back_is_told_again_at_once() -> None:
         click("10:51", 2),
         batch(),
         expect(
-            told("10:00/10:31", "10:00", 2, 2, "early", 0, "insert"),
-            told("10:50/11:21", "10:50", 2, 4, "early", 0, "insert"),
+            result("10:00/10:31", "10:00", 2, 2, "early", 0, "insert"),
+            result("10:50/11:21", "10:50", 2, 4, "early", 0, "insert"),
         ),
         click("10:25", 8),
         batch(),
         expect(
-            told("10:00/11:21", "10:00", 5, 14, "early", 1, "update_after"),
-            told("10:50/11:21", "10:50", 2, 4, "early", 1, "delete"),
+            result("10:00/11:21", "10:00", 5, 14, "early", 1, "update_after"),
+            result("10:50/11:21", "10:50", 2, 4, "early", 1, "delete"),
         ),
     )
 
@@ -458,15 +458,15 @@ def test_discarding_panes_hold_what_is_new_since_the_last_emission() -> None:
         click("10:00"),
         click("10:01", 2),
         batch(),
-        expect(told("10:00/10:31", "10:00", 2, 3, "early", 0, "insert")),
+        expect(result("10:00/10:31", "10:00", 2, 3, "early", 0, "insert")),
         click("10:02", 4),
         batch(),
         expect(),
         watermark("10:32"),
-        expect(told("10:00/10:32", "10:00", 1, 4, "on_time", 1, "update_after")),
+        expect(result("10:00/10:32", "10:00", 1, 4, "on_time", 1, "update_after")),
         click("10:00", 8),
         batch(),
-        expect(told("10:00/10:32", "10:00", 1, 8, "late", 2, "update_after")),
+        expect(result("10:00/10:32", "10:00", 1, 8, "late", 2, "update_after")),
     )
 
 
@@ -476,7 +476,7 @@ def test_a_discarding_pane_at_the_close_counts_nothing_when_nothing_is_new() -> 
         visits.emit(hr.on_update()).panes(hr.discarding()).late(hr.side_output()),
         click("10:00"),
         batch(),
-        expect(told("10:00/10:30", "10:00", 1, 1, "early", 0, "insert")),
+        expect(result("10:00/10:30", "10:00", 1, 1, "early", 0, "insert")),
         watermark("10:30"),
         expect(
             row(
@@ -501,22 +501,22 @@ def test_a_merge_with_discarding_panes_takes_back_all_that_was_given_and_gives_i
         click("10:50", 2),
         batch(),
         expect(
-            told("10:00/10:30", "10:00", 1, 1, "early", 0, "insert"),
-            told("10:50/11:20", "10:50", 1, 2, "early", 0, "insert"),
+            result("10:00/10:30", "10:00", 1, 1, "early", 0, "insert"),
+            result("10:50/11:20", "10:50", 1, 2, "early", 0, "insert"),
         ),
         click("10:51", 4),
         batch(),
-        expect(told("10:50/11:21", "10:50", 1, 4, "early", 1, "update_after")),
+        expect(result("10:50/11:21", "10:50", 1, 4, "early", 1, "update_after")),
         click("10:25", 8),
         batch(),
         # 10:50 has given 2 and 4; both are new for 10:00.
         expect(
-            told("10:00/11:21", "10:00", 3, 14, "early", 1, "update_after"),
-            told("10:50/11:21", "10:50", 2, 6, "early", 2, "delete"),
+            result("10:00/11:21", "10:00", 3, 14, "early", 1, "update_after"),
+            result("10:50/11:21", "10:50", 2, 6, "early", 2, "delete"),
         ),
         click("11:00", 16),
         batch(),
-        expect(told("10:00/11:30", "10:00", 1, 16, "early", 2, "update_after")),
+        expect(result("10:00/11:30", "10:00", 1, 16, "early", 2, "update_after")),
     )
 
 
@@ -527,16 +527,16 @@ def test_retracting_panes_take_back_what_was_given_with_the_window_it_had() -> N
         click("09:45", 4),
         batch(),
         expect(
-            told("10:00/10:30", "10:00", 1, 1, "late", 0, "update_before"),
-            told("09:45/10:30", "10:00", 2, 5, "late", 1, "update_after"),
+            result("10:00/10:30", "10:00", 1, 1, "late", 0, "update_before"),
+            result("09:45/10:30", "10:00", 2, 5, "late", 1, "update_after"),
         ),
         click("10:25", 8),
         crash(),
         batch(),
         expect(
-            told("09:45/10:30", "10:00", 2, 5, "late", 1, "update_before"),
-            told("09:45/11:20", "10:00", 4, 15, "late", 2, "update_after"),
-            told("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
+            result("09:45/10:30", "10:00", 2, 5, "late", 1, "update_before"),
+            result("09:45/11:20", "10:00", 4, 15, "late", 2, "update_after"),
+            result("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
         ),
     )
 

@@ -507,15 +507,15 @@ def test_what_is_taken_back_is_to_the_last_digit_what_was_given() -> None:
     ]
     played = play(prices.panes(hr.retracting()), *rows, watermark("10:40"), *late)
     given: dict[str, float] = {}
-    taken_back = 0
+    retracted = 0
     for result in played.main:
         place = str((result["at"], result["price"]))
         if result["change"] == "update_before":
             assert given.pop(place) == result["total"]
-            taken_back += 1
+            retracted += 1
         else:
             given[place] = result["total"]
-    assert taken_back > 200
+    assert retracted > 200
 
 
 def test_a_window_of_windows_has_the_time_of_the_row_it_ends_with() -> None:

@@ -110,11 +110,11 @@ def test_previews_and_corrections_come_to_the_models_answer(
         event_time=hr.event_time("at", out_of_order=bound),
     )
     assert played.late == []
-    found = {number: told(rows, panes.kind) for number, rows in by_number(played.main).items()}
+    found = {number: as_read(rows, panes.kind) for number, rows in by_number(played.main).items()}
     assert found == truth(step, given_rows.events)
 
 
-def told(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
+def as_read(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
     """What a reader knows at the end who follows the rules of the panes."""
     order = ["early", "on_time", "late"]
     assert [row["pane"] for row in rows] == sorted((row["pane"] for row in rows), key=order.index)
@@ -123,8 +123,8 @@ def told(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
     assert sum(row["pane"] == "on_time" for row in given_rows) == (given_rows[0]["pane"] != "late")
     if panes == "retracting":
         assert [row["change"] for row in rows] == ["insert", *["update_before", "update_after"] * (len(given_rows) - 1)]
-        for earlier, taken_back in zip(rows[::2], rows[1::2], strict=False):
-            assert (values(taken_back), taken_back["revision"]) == (values(earlier), earlier["revision"])
+        for earlier, retracted in zip(rows[::2], rows[1::2], strict=False):
+            assert (values(retracted), retracted["revision"]) == (values(earlier), earlier["revision"])
     return values(rows[-1])
 
 

@@ -48,9 +48,9 @@ def test_every_row_within_the_bound_meets_the_version_of_its_time_once(
     rows = model.make(seed, rows=ROWS, changelog=changelog, partitions=partitions)
     life: Any = {"keep_forever": True} if ttl is None else {"ttl": timedelta(microseconds=ttl)}
     step = temporal_join("j", on="item", how=how, versions_late=hr.side_output(), **life).late(hr.side_output())
-    told = {"change": "insert"} if changelog else {}
+    change = {"change": "insert"} if changelog else {}
     time = hr.event_time("at", out_of_order="15 minutes", partition="partition")
-    played = play(step, *split(rows.elements, batches, crashes), *end_of_both(**told), event_time=time)
+    played = play(step, *split(rows.elements, batches, crashes), *end_of_both(**change), event_time=time)
     found = [(row["n"], row["v"]) for row in played.main if row["n"] >= 0]
     assert sorted(found) == sorted(model.answer(rows, how=how, ttl=ttl).items())
     assert played.late == played.late_right == []
@@ -73,7 +73,7 @@ def test_corrections_of_late_rows_and_late_versions_come_to_the_answer(
     played = play(step, *elements, event_time=hr.event_time("at"))
     assert played.late == played.late_right == []
     known: dict[int, int | None] = {}
-    taken_back: set[int] = set()
+    retracted: set[int] = set()
     for row in played.main:
         n, v = row["n"], row["v"]
         match row["change"]:
@@ -85,12 +85,12 @@ def test_corrections_of_late_rows_and_late_versions_come_to_the_answer(
                 assert known.pop(n) == v
             case "update_before":
                 assert known[n] == v
-                taken_back.add(n)
+                retracted.add(n)
             case "update_after":
-                taken_back.remove(n)
+                retracted.remove(n)
                 assert known[n] != v
                 known[n] = v
-    assert not taken_back
+    assert not retracted
     assert {n: v for n, v in known.items() if n >= 0} == model.answer(rows, how=how, ttl=ttl)
 
 

@@ -25,11 +25,11 @@ def right(time: str, user: str | None = "a", m: int = 1) -> Any:
     return at(time, side="right", user=user, m=m)
 
 
-COUPLE = {"user": "a", "window": "10:00/10:10", "n": 1, "m": 1, "at": "10:00", "at_right": "10:09:59.999999"}
+PAIR = {"user": "a", "window": "10:00/10:10", "n": 1, "m": 1, "at": "10:00", "at_right": "10:09:59.999999"}
 LEFT_ALONE = {"user": "a", "window": "10:10/10:20", "n": 2}
 RIGHT_ALONE = {"user": "a", "window": "10:20/10:30", "n": None, "m": 2}
 FIRST: dict[str, list[dict[str, Any]]] = {
-    **{how: [COUPLE] for how in ("inner", "left", "right", "full")},
+    **{how: [PAIR] for how in ("inner", "left", "right", "full")},
     "semi": [{"user": "a", "window": "10:00/10:10", "n": 1}],
     "anti": [],
 }

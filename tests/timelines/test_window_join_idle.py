@@ -42,14 +42,14 @@ def silent(side: str) -> list[Any]:
     return idle_for_long(before, [said(other(side), "10:30", "d")])
 
 
-COUPLE: dict[str, Any] = {"user": "c", "n": 1, "m": 1, "window": "10:00/10:10"}
+PAIR: dict[str, Any] = {"user": "c", "n": 1, "m": 1, "window": "10:00/10:10"}
 A_ALONE = {"user": "a", "n": 1, "m": None, "window": "10:00/10:10"}
 B_ALONE = {"user": "b", "n": None, "m": 1, "window": "10:00/10:10"}
 CLOSED: dict[str, list[dict[str, Any]]] = {
-    "inner": [COUPLE],
-    "left": [COUPLE, A_ALONE],
-    "right": [COUPLE, B_ALONE],
-    "full": [COUPLE, A_ALONE, B_ALONE],
+    "inner": [PAIR],
+    "left": [PAIR, A_ALONE],
+    "right": [PAIR, B_ALONE],
+    "full": [PAIR, A_ALONE, B_ALONE],
     "semi": [{"user": "c", "n": 1, "window": "10:00/10:10"}],
     "anti": [{"user": "a", "n": 1, "window": "10:00/10:10"}],
 }
@@ -83,7 +83,7 @@ def test_a_side_that_is_back_keeps_windows_open_again(side: str) -> None:
     timeline(
         seen("inner"),
         *silent(side),
-        expect(**COUPLE),
+        expect(**PAIR),
         said(side, "10:31", "e"),
         said(other(side), "10:32", "e"),
         batch(),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.operators.windows.fixed_windows import Tumbling
@@ -240,7 +240,7 @@ MISTAKES: list[tuple[Define, str]] = [
     ),
     (
         _empty_size,
-        "[DURATION_NOT_POSITIVE] size='0 seconds' is not longer than zero, so no row could ever fall into it. "
+        "[DURATION_NOT_POSITIVE] size='0 seconds' must be greater than zero. "
         "Give a positive duration, as in size='1 minute'.",
     ),
     (
@@ -317,7 +317,7 @@ MISTAKES: list[tuple[Define, str]] = [
     (
         _event_time_after_filter,
         "[EVENT_TIME_NOT_AT_SOURCE] hr.event_time('at') was given a frame that does not come straight from a source, "
-        "so rows that a filter removed could not move time. Apply it right after hr.read_...(...), before your own "
+        "so filtered rows would not advance the watermark. Apply it right after hr.read_...(...), before your own "
         "where and select.",
     ),
     (
@@ -430,12 +430,12 @@ def test_a_pipeline_whose_name_is_no_file_name_is_refused() -> None:
 
 
 def test_a_negative_correction_time_is_refused() -> None:
-    with pytest.raises(hr.DefinitionError, match=r"^\[DURATION_NOT_POSITIVE\] update_for='-1 hour' is not longer"):
+    with pytest.raises(hr.DefinitionError, match=r"^\[DURATION_NOT_POSITIVE\] update_for='-1 hour' must be greater"):
         hr.update_for("-1 hour")
 
 
 def test_a_trigger_interval_of_nothing_is_refused() -> None:
-    with pytest.raises(hr.DefinitionError, match=r"^\[DURATION_NOT_POSITIVE\] interval='0 seconds' is not longer"):
+    with pytest.raises(hr.DefinitionError, match=r"^\[DURATION_NOT_POSITIVE\] interval='0 seconds' must be greater"):
         hr.micro_batch("0 seconds")
 
 

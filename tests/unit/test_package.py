@@ -40,8 +40,8 @@ def test_the_package_goes_to_workers_by_its_name() -> None:
 
 def test_a_function_of_an_authors_script_may_use_the_package_in_a_worker() -> None:
     sent = subprocess.run([sys.executable, "-c", AUTHORS_SCRIPT], capture_output=True, check=True).stdout
-    told: Any = cloudpickle.loads(sent)
-    assert told(7) == hr.output("other", {"row": 7})
+    function: Any = cloudpickle.loads(sent)
+    assert function(7) == hr.output("other", {"row": 7})
 
 
 def test_a_module_among_the_names_is_there_though_nothing_was_used_before() -> None:

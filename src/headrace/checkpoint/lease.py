@@ -30,7 +30,7 @@ CLOCK_SET_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseHolder:
-    """The process that holds a lease, as the lease's file tells it."""
+    """The process that holds a lease, as the lease file describes it."""
 
     host: str
     pid: int
@@ -53,7 +53,7 @@ class LeaseHolder:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is certainly gone; of another host's processes nothing is certain."""
+        """Whether the process is certainly gone; about a process on another host nothing is certain."""
         if not self.is_here:
             return False
         try:
@@ -98,7 +98,7 @@ class Lease:
             )
 
     def renew(self, *, released: bool = False) -> None:
-        """Show that this process still holds the lease, or lets go; FileNotFoundError when the checkpoint is gone."""
+        """Show that this process holds the lease, or gives it up; FileNotFoundError when the checkpoint is gone."""
         self.storage.size(self.file)
         self.storage.replace(self.file, LeaseHolder.this_process(released=released).to_bytes())
 
@@ -132,7 +132,7 @@ class Renewal:
 
 
 def take_lease(storage: Storage) -> Lease:
-    """Become the one driver of a checkpoint; refused while another one lives."""
+    """Become the one driver of a checkpoint; refused while another one is alive."""
     while True:
         newest = max(storage.numbers(FOLDER), default=0)
         if newest:
@@ -148,9 +148,9 @@ def take_lease(storage: Storage) -> Lease:
 
 
 def _wait_until_free(lease: Lease) -> None:
-    """Wait until a lease may be taken over; refuse as soon as it is known that its holder lives.
+    """Wait until a lease may be taken over; refuse as soon as its holder is known to be alive.
 
-    A holder on this host is judged at once. Of one elsewhere only changes of its file count, by this host's clock.
+    A holder on this host is judged at once. For one elsewhere only changes of its file count, by this host's clock.
     """
     first = holder = lease.holder
     since = first.renewed if first.is_here else time.monotonic()

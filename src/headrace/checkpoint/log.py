@@ -39,22 +39,22 @@ class Entry:
     """What the entry says, in JSON values or, before it is written, in what they are made of."""
 
     def to_bytes(self) -> bytes:
-        """The entry as JSON, with a checksum behind it."""
+        """The entry as JSON, followed by its checksum."""
         text = to_text(self, format=FORMAT).encode()
         return text + _checksum(text)
 
     @classmethod
     def from_bytes(cls, content: bytes, *, name: str) -> Entry:
-        """The entry from its file; a file that was cut or changed is an error that names it."""
+        """The entry from its file; a file that was truncated or changed is an error that names it."""
         text = content[: -len(_checksum(b""))]
         if content != text + _checksum(text):
-            raise _damaged(f"{name!r} was cut or changed: its checksum does not fit")
+            raise _damaged(f"{name!r} was truncated or changed: its checksum does not match")
         raw = json.loads(text)
         if raw.pop("format") != FORMAT:
             raise HeadraceError(
                 "LOG_FORMAT_UNKNOWN",
-                f"the log's entry {name!r} has another format than {FORMAT}, which this version of Headrace reads. Use "
-                "the version that wrote it.",
+                f"the log's entry {name!r} has an unknown format; this version of Headrace reads format {FORMAT}. "
+                "Use the version that wrote it.",
             )
         return cls(**raw)
 
@@ -70,7 +70,7 @@ class Log:
     def read(self) -> list[Entry]:
         """The entries from the last base on (from the first one if there is none), the oldest first.
 
-        The next entry is appended behind the newest of them.
+        The next entry is appended after the newest of them.
         """
         entries = self._read()
         self._number = entries[-1].number if entries else 0
@@ -119,12 +119,12 @@ class Log:
         for number in range(numbers[0] if numbers else 0, 0, -1):
             entry = self._entry(number)
             if entry.number != number or (chain and chain[-1].previous != entry.token):
-                raise _damaged(f"{self._name(number)!r} is not the entry that the next one was written behind")
+                raise _damaged(f"{self._name(number)!r} is not the entry that the next one follows")
             chain.append(entry)
             if entry.is_base:
                 break
         if chain and not chain[-1].is_base and chain[-1].previous is not None:
-            raise _damaged(f"nothing stands before {self._name(chain[-1].number)!r}, which is not the first entry")
+            raise _damaged(f"no entry comes before {self._name(chain[-1].number)!r}, which is not the first entry")
         return chain[::-1]
 
     def _entry(self, number: int) -> Entry:

@@ -17,7 +17,7 @@ from headrace.storage import sync_folder
 
 _CHUNK = 1 << 20
 UNFINISHED = "."
-"""Before the name of a file that is being created: who reads folders passes over hidden files."""
+"""The prefix of a file that is being created: whoever reads a folder skips hidden files."""
 
 
 class Buffer(Protocol):
@@ -39,7 +39,7 @@ class Storage(ABC):
 
     @abstractmethod
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """A part of a file; less than asked for where it ends, FileNotFoundError when there is none."""
+        """A part of a file; shorter where the file ends; FileNotFoundError when there is none."""
 
     @abstractmethod
     def write(self, name: str, content: Buffer) -> None:
@@ -47,7 +47,7 @@ class Storage(ABC):
 
     @abstractmethod
     def create(self, name: str, content: bytes) -> bool:
-        """Write a file unless there is one of that name: whole, durably, and for exactly one of all who try."""
+        """Write a file unless there is one of that name: whole and durably; of all who try, one succeeds."""
 
     @abstractmethod
     def replace(self, name: str, content: bytes) -> None:
@@ -79,7 +79,7 @@ class Storage(ABC):
         return size, checksum
 
     def claim(self, name: str, content: bytes) -> bool:
-        """Create a file with content that nobody else writes; whether it is there as it was given."""
+        """Create a file with content that nobody else writes; whether it now has this content."""
         try:
             if self.create(name, content):
                 return True

@@ -12,7 +12,7 @@ from headrace.checkpoint.storage import Storage
 
 PINS = "pins"
 LISTED_BATCHES = 100
-"""The folder is listed once in so many batches."""
+"""How many batches pass from one listing of the folder to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def sweep(storage: Storage, folder: str, *, kept: Collection[str], epoch: int, d
     """Remove the files of a folder that neither a retained manifest nor a pin names; returns how many there were.
 
     Call it only once one's own takeover or outcome is in the log. Files of a newer epoch, and those of one's own epoch
-    that belong to a batch behind ``done``, the last one concluded, are somebody's work and stay.
+    that belong to a batch after ``done``, the last one concluded, are somebody's work and stay.
     """
     # Pins first: a reader pins only what the log still retained when it looked again, after it had written its pin.
     pinned = _pinned(storage, now)

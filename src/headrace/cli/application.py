@@ -69,7 +69,7 @@ def detect(
     detector: Annotated[str, typer.Argument(help="Which detector to try; without a name all are listed.")] = "",
     keys: Annotated[int, typer.Option(help="How many keys have each story.", min=1)] = 50,
 ) -> None:
-    """Try a ready detector on generated rows with planted cases and near misses, and say how good it is.
+    """Try a ready-made detector on generated rows with planted cases and near misses, and say how good it is.
 
     Example: headrace detect impossible-travel --keys 200
     """

@@ -136,7 +136,7 @@ def list_letters(checkpoint: Checkpoint, flow: FlowName = None, as_json: AsJson 
 def show_letters(
     checkpoint: Checkpoint,
     reason: Annotated[str | None, typer.Option("--reason", help="Only this reason, as NOT_JSON.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many, the newest.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many, the newest.")] = 20,
     flow: FlowName = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""All development servers by name, and those that need few lines."""
+"""All development servers by name, and those that take only a few lines."""
 
 from __future__ import annotations
 

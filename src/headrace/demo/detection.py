@@ -1,4 +1,4 @@
-"""Ready detectors, judged on rows with planted cases and near misses."""
+"""Ready-made detectors, judged on rows with planted cases and near misses."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Detection:
         return self.schema.partition(" ")[0]
 
     def planted(self, keys: int, seed: int) -> tuple[pl.DataFrame, dict[str, str]]:
-        """Rows of so many keys for each story, out of order within the bound; and which key has which story.
+        """Rows of this many keys for each story, out of order within the bound; and which key has which story.
 
         The last row has its own key and moves event time past all others.
         """
@@ -131,7 +131,7 @@ def _logins(last: timedelta, outcomes: str) -> Story:
 
 
 def _flight(speed: float) -> Story:
-    """Two logins on one meridian, half an hour apart, at so many kilometres an hour."""
+    """Two logins on one meridian, half an hour apart, at this speed in kilometres an hour."""
     north = degrees(speed * 0.5 / EARTH_KILOMETRES)
     return [
         (0 * MINUTE, {"latitude": 1.5, "longitude": 7.25}),

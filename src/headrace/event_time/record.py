@@ -47,7 +47,7 @@ class SourceRead:
     since: Position
     until: Position
     unread: Mapping[str, int] = field(default_factory=dict)
-    """How many rows wait in each partition behind those that the batch reads."""
+    """How many rows wait in each partition after those that the batch reads."""
     partitions: tuple[str, ...] = ()
     """The partitions that the source has by now, if it has any."""
 
@@ -78,7 +78,7 @@ class BatchRecord:
     tables: Mapping[str, int] = field(default_factory=dict)
     """The version of its small table that each step reads."""
     rewritten: tuple[str, ...] = ()
-    """The steps whose state is written anew, because a changed definition gives its rows other due times."""
+    """The steps whose state is rewritten, because a changed definition gives its rows other due times."""
     reads: Mapping[str, SourceRead] = field(default_factory=dict)
     """What the batch reads of each source."""
     tasks: int = 1
@@ -124,7 +124,7 @@ class BatchOutcome:
 
 
 class BatchLog:
-    """The batches of a flow in the flow's log: the last outcome, and the record behind it that has none yet.
+    """The batches of a flow in the flow's log: the last outcome, and the record after it that has none yet.
 
     >>> from headrace.checkpoint.storage import MemoryStorage
     >>> log = BatchLog(MemoryStorage())

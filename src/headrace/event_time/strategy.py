@@ -77,7 +77,7 @@ def _length(duration: Duration, *, argument: str) -> int:
 
 @stable
 def valid_times(*, not_before: datetime | str | None = None, max_future: Duration | None = "5 minutes") -> ValidTimes:
-    """The event times to accept: from a moment on, and at most so far ahead of the clock.
+    """The event times to accept: from a moment on, and at most ``max_future`` ahead of the clock.
 
     >>> valid_times(max_future="1 minute").max_future
     60000000
@@ -107,7 +107,7 @@ class TimeStrategy:
             raise DefinitionError(
                 "EVENT_TIME_NOT_AT_SOURCE",
                 f"hr.{self.kind}_time({self.column!r}) was given a frame that does not come straight from a source, so "
-                "rows that a filter removed could not move time. Apply it right after hr.read_...(...), "
+                "filtered rows would not advance the watermark. Apply it right after hr.read_...(...), "
                 "before your own where and select.",
             )
         return timed

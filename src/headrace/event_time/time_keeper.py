@@ -65,7 +65,7 @@ class TimeKeeper:
         self.fired = {**self.fired, **outcome.fired}
 
     def divide(self, slots: int, key_groups: int) -> None:
-        """Divide the state of every step into so many slots, unless it is."""
+        """Divide the state of every step into this many slots, unless it already is."""
         ranges = [GroupRange.of_slot(slot, slots=slots, key_groups=key_groups) for slot in range(slots)]
         for step, held in self.slots.items():
             # A slot that was never called is not among them, so their number says nothing.

@@ -58,7 +58,7 @@ class RowExpression:
         if operand.dtype not in (pl.Boolean(), pl.Null()):
             raise DefinitionError(
                 "CONDITION_TYPE",
-                f"'{self.text}' is {operand.dtype}, so not a condition. Write a comparison, as in 'amount > 0'.",
+                f"'{self.text}' is {operand.dtype}, not BOOLEAN. Write a comparison, as in 'amount > 0'.",
             )
         return operand.value.cast(pl.Boolean)
 
@@ -222,7 +222,7 @@ class PolarsLowering:
         if operand.dtype.is_float():
             return Operand(operand.value.abs() if node.function == "abs" else operand.value.neg(), operand.dtype)
         if node.function == "abs":
-            raise self._wrong(node, f"ABS of {operand.dtype} is not listed", "Use ABS(CAST(x AS DOUBLE)).")
+            raise self._wrong(node, f"ABS of {operand.dtype} is not supported", "Use ABS(CAST(x AS DOUBLE)).")
         reason = f"the negative of {operand.dtype} can overflow, and Spark would stop the query"
         raise self._wrong(node, reason, "Use -CAST(x AS DOUBLE).")
 

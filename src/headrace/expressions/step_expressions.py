@@ -64,7 +64,7 @@ class _StepExpressionParser(ExpressionParser):
         if function is None and not (of_one_step and all(isinstance(part, _NULL_IN_NULL_OUT) for part in node.walk())):
             return None
         if function is not None and any(node.args.get(name) for name in node.args if name not in ("this", "big_int")):
-            raise unsupported(self.text, f"'{sql_of(node)}'", f"Of a step, use one of {SUPPORTED_STEP_VALUES}.")
+            raise unsupported(self.text, f"'{sql_of(node)}'", f"For a step, use one of {SUPPORTED_STEP_VALUES}.")
         if function == "count" and isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star):
             step = self._known_step(inner.table)
             return nodes.StepValue(f"count({step}.*)", "count", step, None)

@@ -15,7 +15,7 @@ FILE, OLDER = "history.jsonl", "history.older.jsonl"
 LARGEST = 32 << 20
 """How many bytes a file grows to before it becomes the older one; at ten batches a second the two hold some hours."""
 TAIL = 1 << 20
-"""The last lines are within so many bytes."""
+"""The last lines are within this many bytes."""
 FORMAT = 1
 
 

@@ -37,7 +37,7 @@ class FlowStatus:
     state_rows: int
     state_bytes: int
     unread: int = 0
-    """Rows that wait in the sources behind those read."""
+    """Rows that wait in the sources after those read."""
     waiting: tuple[str, ...] = ()
     """The sinks that do not answer, and why."""
     read_once: Mapping[str, bool] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The changelog guard: steps that take every row for an event of its own refuse rows that retract others."""
+"""The changelog guard: steps that treat every row as a separate event refuse rows that retract others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_not_a_changelog(schema: Mapping[str, pl.DataType], giver: str, *, step
     if all(schema.get(name) == kind for name, kind in CHANGELOG.items()):
         raise DefinitionError(
             "CHANGELOG_NOT_UNDERSTOOD",
-            f"step {step!r} takes each row for an event of its own, but {giver} gives a changelog, in which a row may "
+            f"step {step!r} treats each row as a separate event, but {giver} gives a changelog, in which a row may "
             "retract an earlier one, so updates and deletes would count as new rows. "
             "Use hr.table_aggregate, hr.table_join or hr.materialize, or select the changes that are wanted before the "
             f"step: .where(\"{CHANGE} = 'insert'\"), or .drop({CHANGE!r}) if all are.",
@@ -40,7 +40,7 @@ def check_not_a_changelog(schema: Mapping[str, pl.DataType], giver: str, *, step
 
 
 def selects_changes(frame: DataFrame, graph: Graph, node: NodeId) -> bool:
-    """Whether a filter on the change column of a node's rows lies between the node and a frame, on every way."""
+    """Whether a filter on the change column of a node's rows lies between the node and a frame, on every path."""
     found = _followed(Plan.of(frame, inlined=True), graph, node)
     return found is not None and found.is_filtered
 

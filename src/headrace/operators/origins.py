@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from headrace.expressions import parse_row_expression
 from headrace.graph import Origin, active_graph

@@ -74,7 +74,7 @@ def _time_of(frame: DataFrame, graph: Graph, *, step: str, changelog: bool) -> S
 
 
 def place(step: Step, *frames: DataFrame) -> StepOutputs:
-    """Put a step behind one or two frames of the active pipeline."""
+    """Put a step after one or two frames of the active pipeline."""
     graph = active_graph()
     for frame in frames:
         UnsupportedOperations(f"step {step.name!r}", graph.is_node).check(frame)
@@ -188,7 +188,7 @@ def check_input(name: str, earlier: StepDefinition, columns: Collection[str], *,
 
 
 def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
-    """Put a step without state behind a frame, which may lack an event time: one ``mapInArrow``, named and counted.
+    """Put a step without state after a frame, which may lack an event time: one ``mapInArrow``, named and counted.
 
     The next step reads by the time and the watermark of the node before this one.
     """

@@ -23,7 +23,7 @@ TIME = "__time"
 ARRIVAL = "__arrival"
 """A row's arrival number, which no other row of its key has."""
 _PLACES_BITS = 32
-"""A batch has room for so many rows, as a power of two."""
+"""The bits that number the rows of a batch."""
 KEY_NUMBER = "__key"
 """A number for each key of a frame; sorting and rolling by it is several times faster than by the key."""
 ROW_NUMBER = "__row_number"
@@ -67,8 +67,8 @@ class Rows:
         if LATE_BY in self.schema:
             raise DefinitionError(
                 "COLUMN_RESERVED",
-                f"step {self.step!r}: the rows have a column {LATE_BY!r}, as late rows get. Rename it before the step, "
-                "or use .late(hr.drop()).",
+                f"step {self.step!r}: the rows have a column {LATE_BY!r}, which late rows get. Rename it before "
+                "the step, or use .late(hr.drop()).",
             )
         return {**self.schema, LATE_BY: pl.Duration("us")}
 

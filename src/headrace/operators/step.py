@@ -33,7 +33,7 @@ class LateRows:
     def check(self, label: str, lateness: object) -> None:
         """``lateness`` is a policy that the step offers."""
         if self.never is not None:
-            raise DefinitionError("LATE_WITHOUT_MEANING", f"{label}: {self.never}. Leave .late({lateness!r}) away.")
+            raise DefinitionError("LATE_WITHOUT_MEANING", f"{label}: {self.never}. Remove .late({lateness!r}).")
         if not isinstance(lateness, Lateness) or (lateness.kind == "deliver" and not self.delivers):
             raise DefinitionError(
                 "LATE_UNKNOWN", f"{label}: .late({lateness!r}) is not a policy for late rows. Use {self.choices}."
@@ -41,7 +41,7 @@ class LateRows:
         if lateness.kind == "update_for" and self.uncorrectable is not None:
             raise DefinitionError(
                 "CORRECTIONS_IMPOSSIBLE",
-                f"{label}: .late({lateness!r}) cannot be kept, because {self.uncorrectable}. Use {self.choices}.",
+                f"{label}: .late({lateness!r}) is not possible, because {self.uncorrectable}. Use {self.choices}.",
             )
 
 
@@ -122,7 +122,7 @@ class Step(StepDefinition):
 
     @property
     def _positional(self) -> tuple[str, ...]:
-        """The code of the arguments behind the name, before the named ones."""
+        """The code of the arguments after the name, before the named ones."""
         return ()
 
     @property
@@ -137,7 +137,7 @@ class Step(StepDefinition):
 
     @property
     def _calls(self) -> tuple[str, ...]:
-        """The code of the method calls behind the arguments."""
+        """The code of the method calls after the arguments."""
         return (self._late_call,)
 
     @property

@@ -27,7 +27,7 @@ class Finding:
 
 def findings(graph: Graph) -> list[Finding]:
     """Warnings and notes about a graph; mistakes are errors when it is defined."""
-    return [*_clocks(graph), *_late_rows(graph), *_sinks(graph), *_lives(graph)]
+    return [*_clocks(graph), *_late_rows(graph), *_sinks(graph), *_short_ttls(graph)]
 
 
 def _clocks(graph: Graph) -> Iterator[Finding]:
@@ -69,7 +69,7 @@ def _sinks(graph: Graph) -> Iterator[Finding]:
                 yield Finding("SINK_AT_LEAST_ONCE", "warning", None, message)
 
 
-def _lives(graph: Graph) -> Iterator[Finding]:
+def _short_ttls(graph: Graph) -> Iterator[Finding]:
     """State that is forgotten while rows that belong to it may still come."""
     for flow in graph.flows.values():
         steps = [graph.steps[name].step for name in flow.steps]

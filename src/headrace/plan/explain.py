@@ -26,7 +26,7 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
             lines.append("      read by a query of Spark: its partitions and how many rows wait are not known")
         if source.time is not None and source.time.kind == "event":
             ahead = source.time.accept.max_future
-            guard = "any time ahead is valid" if ahead is None else f"more than {spoken(ahead)} ahead is a dead letter"
+            guard = "no limit on future times" if ahead is None else f"more than {spoken(ahead)} ahead is a dead letter"
             named = "each partition" if source.divided else "the whole source"
             whole = named if source.time.partition is None else f"each {source.time.partition}"
             lines.append(

@@ -105,7 +105,7 @@ def _compare(error: str, what: str, stored: list[Definition], given: list[Defini
             raise HeadraceError(
                 error,
                 f"{what} {now['name']!r} has another {', '.join(differing)} than the checkpoint {str(storage)!r}, so "
-                f"what it holds would be wrong. Stored: {_shown([then])}. Now: {_shown([now])}. Take the change back, "
+                f"what it holds would be wrong. Stored: {_shown([then])}. Now: {_shown([now])}. Revert the change, "
                 "or start with a new checkpoint.",
             )
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MAIN = "main"
 BYTES_OF_A_SLOT = 64 << 20
-"""About so much of a table goes to one task at once."""
+"""About this much of a table goes to one task at once."""
 
 
 @stable
@@ -129,7 +129,7 @@ def _time_of(table: DataFrame, given: str | None, step: Step) -> str | None:
     if given is not None and given not in table.columns:
         raise DefinitionError(
             "COLUMN_UNKNOWN",
-            f"step {step.name!r}: time={given!r} is no column. Existing columns: {', '.join(table.columns)}.",
+            f"step {step.name!r}: time={given!r} is not a column. Existing columns: {', '.join(table.columns)}.",
         )
     tags = [field.name for field in time_fields(table.schema)]
     if given is None and not tags and not step.stateless:
@@ -154,12 +154,12 @@ def _is_time(kind: DataType) -> bool:
 
 
 def check_key_groups(where: str, key_groups: int | None) -> None:
-    """Refuse a number of key groups that cannot be."""
+    """Refuse an impossible number of key groups."""
     if key_groups is not None and not 1 <= key_groups <= MOST_KEY_GROUPS:
         raise DefinitionError(
             "KEY_GROUPS_INVALID",
-            f"{where}: key_groups={key_groups} must be from 1 to {MOST_KEY_GROUPS:,}. So many tasks can share the rows "
-            f"and the state of a step at most. Leave it out for {KEY_GROUPS}.",
+            f"{where}: key_groups={key_groups} must be from 1 to {MOST_KEY_GROUPS:,}. This is a step's maximum "
+            f"parallelism and cannot change later. Omit it for {KEY_GROUPS}.",
         )
 
 
@@ -187,7 +187,7 @@ def _task(record: BatchRecord, storage: MemoryStorage, step: str, key_groups: in
     context = TaskContext.get()
     assert context is not None
 
-    def told(_key: ReportKey, report: Report) -> None:
+    def refuse_failures(_key: ReportKey, report: Report) -> None:
         failed = report.failed if isinstance(report, StepReport | StateReport) else 0
         letters = [file for file, _ in report.side.get(DEAD_LETTERS, ())]
         if failed or letters:
@@ -199,7 +199,7 @@ def _task(record: BatchRecord, storage: MemoryStorage, step: str, key_groups: in
             )
 
     state = TaskState(storage, OpenSegments(), key_groups, 1, {})
-    return Task(record, "over", context.partitionId(), told, state)
+    return Task(record, "over", context.partitionId(), refuse_failures, state)
 
 
 def _timely(batches: Iterator[pa.RecordBatch], _task: Task, *, time: str | None, step: str) -> Iterator[pl.DataFrame]:

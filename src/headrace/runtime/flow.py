@@ -229,7 +229,7 @@ class Flow:
         said = str(error).partition("\n\tat ")[0]
         what, then = "a task failed", "Correct what the error says and start again"
         if "[SPARK_JOB_CANCELLED]" in said:
-            what, then = "somebody has cancelled its job, in Spark's UI or by a call", "Start again"
+            what, then = "its job was cancelled, in Spark's UI or by a call", "Start again"
         return HeadraceError(
             "BATCH_FAILED",
             f"flow {self.node.name!r}, batch {record.batch}: {what}, and the batch is not done. {then}: the same batch "

@@ -57,12 +57,12 @@ def available_now(*, drain: bool = False, max_rows: int | None = None) -> Mode:
 
 
 BOUNDED = Mode("bounded", drain=True)
-"""Over tables in the place of sources."""
+"""Over tables in place of sources."""
 
 
 def _positive(rows: int | None) -> int | None:
     if rows is not None and rows < 1:
-        raise DefinitionError("MAX_ROWS_TOO_SMALL", f"max_rows={rows} lets no row in. Give 1 or more, or leave it out.")
+        raise DefinitionError("MAX_ROWS_TOO_SMALL", f"max_rows={rows} must be at least 1. Leave it out for no limit.")
     return rows
 
 
@@ -73,7 +73,7 @@ AIM = 0.8
 WARM_AFTER = 2
 """The first batches of a process load and compile code, and say nothing about the next."""
 REMEMBERED = 12
-"""From so many batches the cost of an empty one is estimated."""
+"""The cost of an empty batch is estimated from at least this many."""
 ENOUGH = 3
 """Fewer give no estimate: one odd batch among two would distort it."""
 

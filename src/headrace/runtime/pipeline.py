@@ -186,9 +186,9 @@ class Pipeline:
         spark: SparkSession | None = None,
         **parameters: Any,
     ) -> None:
-        """Run over tables in the place of the sources of these names, once, with the results of a drained stream.
+        """Run over tables in place of the sources of these names, once, with the results of a drained stream.
 
-        Every flow reads all in one batch and writes its sinks as ever. A run that was interrupted is run again; flows
+        Every flow reads all in one batch and writes its sinks as usual. A run that was interrupted is run again; flows
         that are done are not.
 
         >>> import headrace as hr

@@ -92,7 +92,7 @@ class Planner:
         return record
 
     def check_not_drained(self) -> None:
-        """Refuse to go on behind the end of time."""
+        """Refuse to go on past the end of time."""
         if self.last.drained:
             raise HeadraceError(
                 "CHECKPOINT_DRAINED",

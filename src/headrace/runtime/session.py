@@ -96,7 +96,7 @@ def require_connectors(spark: SparkSession, names: Sequence[str]) -> None:
         if loader.getResource(CONNECTORS[name].known_by.replace(".", "/") + ".class") is None:
             raise HeadraceError(
                 "CONNECTOR_TOO_LATE",
-                f"Spark was started in this process without the connector {name!r}, and a running Java cannot take up "
+                f"Spark was started in this process without the connector {name!r}, and a running JVM cannot load new "
                 "jars. Ask for all connectors in the process's first hr.spark_session(connectors=...).",
             )
 
@@ -130,7 +130,7 @@ def _joined(*lists: str) -> str:
 OLDEST_JAVA = 17
 
 BATCH_SETTINGS = {
-    # It would plan a batch anew after each shuffle, and join the small partitions that slots are.
+    # It would replan a batch after each shuffle, and join the small partitions that slots are.
     "spark.sql.adaptive.enabled": "false",
     # Delta gives the rows of a batch as a stream, which Spark would not run in a job of its own.
     "spark.sql.streaming.unsupportedOperationCheck": "false",
@@ -214,12 +214,12 @@ def batch_session(spark: SparkSession) -> SparkSession:
 
 def check_speculation(spark: SparkSession, graph: Graph) -> None:
     """Refuse to run a task twice at once where both could give different rows."""
-    asking = [name for name, node in graph.steps.items() if not node.step.repeatable]
-    if asking and spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
+    unrepeatable = [name for name, node in graph.steps.items() if not node.step.repeatable]
+    if unrepeatable and spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
         raise HeadraceError(
             "SPECULATION_ON",
-            f"spark.speculation=true runs a task twice at once, and step {asking[0]!r} may get other answers each "
-            "time. Set it to false for this session.",
+            f"spark.speculation=true runs a task twice at once, and step {unrepeatable[0]!r} may get other answers "
+            "each time. Set it to false for this session.",
         )
 
 
@@ -227,8 +227,8 @@ def session_findings(spark: SparkSession) -> Iterator[Finding]:
     """What makes a session of the user's own slower than it has to be."""
     if spark.sparkContext.getConf().get(DOMAIN_SOCKETS, "false") != "true":
         message = (
-            f"{DOMAIN_SOCKETS} is off, so each exchange with a Python worker may wait 40 ms for an acknowledgement of "
-            f"TCP. Set it to true where the session is built: .config({DOMAIN_SOCKETS!r}, 'true')."
+            f"{DOMAIN_SOCKETS} is off, so each exchange with a Python worker may wait 40 ms for a TCP "
+            f"acknowledgement. Set it to true where the session is built: .config({DOMAIN_SOCKETS!r}, 'true')."
         )
         yield Finding("SOCKETS_SLOW", "warning", None, message)
 

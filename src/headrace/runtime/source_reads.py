@@ -76,7 +76,7 @@ class SourceReads:
             self._ask(name, lambda enumerator: enumerator.stop_at_newest(), patient=True)
 
     def plan(self, positions: Mapping[str, Any], *, most: int | None = None) -> dict[str, SourceRead]:
-        """What the next batch reads, at most so many rows of a source; nothing of one that does not answer."""
+        """What the next batch reads, at most this many rows of a source; nothing of one that does not answer."""
         return {name: self._read(name, positions[name], most) for name in self._nodes}
 
     def _read(self, name: str, since: Any, most: int | None) -> SourceRead:

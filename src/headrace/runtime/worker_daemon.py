@@ -2,14 +2,14 @@
 
 import gc
 
-import pandas  # type: ignore[import-untyped]  # noqa: F401
-import polars  # noqa: F401
-import pyarrow  # noqa: F401
+import pandas  # type: ignore[import-untyped]
+import polars
+import pyarrow
 from pyspark import daemon
 
 import headrace.expressions
 import headrace.wheel.spark
-import headrace.wheel.turn  # noqa: F401
+import headrace.wheel.turn
 
 if __name__ == "__main__":
     # Python would look through all that the libraries consist of whenever many objects have been made.

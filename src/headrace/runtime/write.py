@@ -157,7 +157,7 @@ def _check_changes(graph: Graph, node: FlowNode) -> None:
         if retracting and sink.changelog_mode == "append":
             raise DefinitionError(
                 "SINK_CANNOT_DELETE",
-                f"flow {node.name!r}: step {retracting[-1]!r} may take results back, but {sink!r} only adds rows, so "
+                f"flow {node.name!r}: step {retracting[-1]!r} may retract results, but {sink!r} only adds rows, so "
                 "its table would hold both. Give it upsert_on=[...] with the key and the window (of sessions "
                 "session_id), or write to a log as hr.to_kafka(...) or hr.to_files(...), where each row says its "
                 "change.",

@@ -55,7 +55,7 @@ class Service(ABC):
         self.folder = folder.absolute()
         self.data = self.folder / "data"
 
-    def prepare(self, ports: tuple[int, ...]) -> None:  # noqa: B027
+    def prepare(self, ports: tuple[int, ...]) -> None:  # noqa: B027 - few prepare
         """Before the first start: write its settings and create its store in the empty folder ``data``."""
 
     @abstractmethod
@@ -211,7 +211,7 @@ class Service(ABC):
             raise HeadraceError(
                 "SERVICE_PORT_TAKEN",
                 f"another program listens on port {taken[0]}, which belongs to {self.name} in {self.folder}. "
-                "Stop that program, or remove the folder to start anew on another port.",
+                "Stop that program, or remove the folder to start afresh on another port.",
             )
 
     def _launch(self) -> ServerProcess:
@@ -242,8 +242,8 @@ class Service(ABC):
     def _failed(self, how: str) -> HeadraceError:
         log = self.folder / "log"
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        told = [line for line in lines if not line.startswith("\tat ")][-LOG_LINES:]
-        return HeadraceError("SERVICE_FAILED", "\n  ".join([f"{self.name} {how}. Its log {log} ends:", *told]))
+        tail = [line for line in lines if not line.startswith("\tat ")][-LOG_LINES:]
+        return HeadraceError("SERVICE_FAILED", "\n  ".join([f"{self.name} {how}. Its log {log} ends:", *tail]))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

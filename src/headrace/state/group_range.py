@@ -1,4 +1,4 @@
-"""Key groups: intervals of the hash of a key. Their number is fixed when a flow is born; a slot has a range of them."""
+"""Key groups: intervals of the hash of a key. Their number is fixed with the flow; a slot has a range of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 Hashes = npt.NDArray[np.uint64]
 _HALF = np.uint64(32)
 KEY_GROUPS = 128
-"""The number of key groups, unless a flow is born with another."""
+"""The number of key groups, unless a flow is created with another."""
 MOST_KEY_GROUPS = 32_768
 
 
@@ -37,7 +37,7 @@ def distinct(hashes: Hashes) -> Hashes:
 
 @dataclass(frozen=True, slots=True)
 class GroupRange:
-    """The key groups from ``first`` to before ``end``, of so many that there are.
+    """The key groups from ``first`` to before ``end``, of ``of`` in all.
 
     >>> GroupRange.of_slot(1, slots=3, key_groups=128)
     GroupRange(first=42, end=85, of=128)
@@ -52,7 +52,7 @@ class GroupRange:
         return cls(slot * key_groups // slots, (slot + 1) * key_groups // slots, key_groups)
 
     def divided(self, parts: int) -> list[GroupRange]:
-        """The range in about so many parts, each of a key group at least.
+        """The range in about this many parts, each of at least one key group.
 
         >>> GroupRange(0, 3, 8).divided(2)
         [GroupRange(first=0, end=1, of=8), GroupRange(first=1, end=3, of=8)]
@@ -63,7 +63,7 @@ class GroupRange:
         return [GroupRange(first, end, self.of) for first, end in pairwise(bounds)]
 
     def hashes(self) -> tuple[np.uint64, np.uint64 | None]:
-        """The least hash of the range, and the least behind it; None where the range ends with the hashes."""
+        """The least hash of the range, and the least after it; None where the range ends with the hashes."""
         return self._least(self.first), None if self.end >= self.of else self._least(self.end)
 
     def _least(self, group: int) -> np.uint64:

@@ -1,7 +1,8 @@
 """A segment: rows of a step's state in one immutable Arrow file, sorted by the hash of their key.
 
-Name, size and checksum of the file stand in the manifest, so one that is missing, cut or changed is found when it is
-first opened. It is mapped, not read: the workers of a machine share one copy, and a lookup touches the pages it needs.
+Name, size and checksum of the file stand in the manifest, so one that is missing, truncated or changed is found
+when it is first opened. It is mapped, not read: the workers of a machine share one copy, and a lookup touches the
+pages it needs.
 """
 
 from __future__ import annotations
@@ -212,7 +213,7 @@ class SegmentFiles:
         if size != segment.size:
             raise _damaged(segment, f"has {size:,} bytes instead of {segment.size:,}")
         if checksum != segment.checksum:
-            raise _damaged(segment, "was changed: its checksum is not the one that was written down")
+            raise _damaged(segment, "was changed: its checksum does not match")
         # Zero copies: the columns are where the file is mapped.
         frame = pl.from_arrow(ipc.open_file(content).read_all(), rechunk=False)
         assert isinstance(frame, pl.DataFrame)
@@ -222,7 +223,7 @@ class SegmentFiles:
 def _damaged(segment: SegmentRange, what: str) -> HeadraceError:
     return HeadraceError(
         "STATE_DAMAGED",
-        f"the state's file {segment.file!r} {what}, so results would be wrong. Restore the checkpoint from a copy.",
+        f"state file {segment.file!r} {what}, so results would be wrong. Restore the checkpoint from a copy.",
     )
 
 

@@ -14,12 +14,12 @@ from headrace.state.order_ranges import OrderRanges
 from headrace.state.segment import DEAD_AT, DUE, HASH, REMOVED, SegmentFiles, SegmentRange
 
 FAN_OUT = 4
-"""So many runs of a level are merged into one of the next."""
+"""This many runs of a level are merged into one of the next."""
 SMALL_RUN = 20_000
 """A batch that writes ``FAN_OUT`` times as many rows begins a level higher, and so on."""
 LEAST_MERGED = 50_000
 MERGED_FACTOR = 10
-"""A batch merges at most so many rows for each row that it writes: enough to keep up with ten levels."""
+"""A batch merges at most this many rows for each row that it writes: enough to keep up with ten levels."""
 MOST_MERGED_TOGETHER = 500_000
 """Rows of one file that a merge writes; they are in memory several times."""
 
@@ -128,7 +128,7 @@ class SlotState:
             self._add(changed, level, run)
 
     def rewrite(self, timed: Callable[[pl.DataFrame], pl.DataFrame], run: int) -> None:
-        """Write all rows anew; ``timed`` gives them their hashes and due times."""
+        """Rewrite all rows; ``timed`` gives them their hashes and due times."""
         level = max((each.level for each in self.segments), default=0)
         written = []
         for groups in self._groups.divided(-(-sum(each.rows for each in self.segments) // MOST_MERGED_TOGETHER)):

@@ -56,7 +56,7 @@ def play(
     """Play elements through a step, or a tuple of steps in a chain, and return the rows of each output.
 
     A timeline sets the watermark itself; with ``event_time`` it is computed from the rows as in a pipeline. With
-    ``split`` the rows of one source are both inputs of the first step, as behind ``hr.split``.
+    ``split`` the rows of one source are both inputs of the first step, as after ``hr.split``.
 
     >>> import headrace as hr
     >>> from headrace.testing import at, watermark

@@ -98,7 +98,7 @@ def pack(frames: Iterable[pl.DataFrame], inputs: Sequence[Input], task: Task) ->
     for _, packing in packings:
         yield from packing.finish()
     if task.partition == 0:
-        # Spark leaves out an input that brings nothing, so either may hold the first task; told twice is no harm.
+        # Spark leaves out an input that brings nothing, so either may hold the first task; twice is no harm.
         for step in {each.step for each in inputs}:
             for slot in range(task.record.slots):
                 yield Blob(slot, -1, 0, b"", step=step)

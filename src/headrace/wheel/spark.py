@@ -59,7 +59,7 @@ def gathered(frame: DataFrame, read: Read, key: tuple[str, ...], this_task: This
 
     def gathering(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = this_task()
-        # One blob for each task behind the shuffle, however many frames the rows come in.
+        # One blob for each task after the shuffle, however many frames the rows come in.
         frames = [rows for rows in read(batches, task) if not rows.is_empty()]
         if frames:
             rows = pl.concat(frames).with_row_index(_POSITION)
@@ -83,7 +83,7 @@ def rows_in_order(batches: Iterator[pa.RecordBatch], _task: Task | None = None) 
 
 def by_slot(blobs: DataFrame, tasks: int) -> DataFrame:
     """Blobs shuffled to the tasks of their slots."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     return blobs.repartitionById(tasks, F.pmod("slot", F.lit(tasks)).cast("int"))
 

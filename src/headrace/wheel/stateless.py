@@ -21,7 +21,7 @@ class Passed:
 
     rows: pl.DataFrame
     accepted: int
-    """How many of the rows that came in stand behind ``rows``."""
+    """How many of the rows that came in account for ``rows``."""
     failed: pl.DataFrame | None = None
     """Rows that the step cannot use: ``reason``, ``detail`` and the ``row`` as JSON."""
     dropped: int = 0
@@ -32,7 +32,7 @@ class Passed:
 
 @runtime_checkable
 class Stateless(Protocol):
-    """The runtime form of a step without state: it has no time bounds; the step behind it has those of the step before.
+    """The runtime form of a step without state: it has no time bounds; the step after it has those of the step before.
 
     The column that carries event time must pass unchanged. Every row that comes in is accepted, failed or dropped.
     """

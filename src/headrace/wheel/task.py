@@ -171,9 +171,7 @@ class ReportsByKey(AccumulatorParam[dict[ReportKey, Report]]):
     def zero(self, value: dict[ReportKey, Report]) -> dict[ReportKey, Report]:
         return {}
 
-    def addInPlace(  # noqa: N802
-        self, value1: dict[ReportKey, Report], value2: dict[ReportKey, Report]
-    ) -> dict[ReportKey, Report]:
+    def addInPlace(self, value1: dict[ReportKey, Report], value2: dict[ReportKey, Report]) -> dict[ReportKey, Report]:
         """The later report of a key stands; of a source it also says where it was read before."""
         for key, report in value2.items():
             value1[key] = report.after(value1.get(key)) if isinstance(report, SourceReport) else report

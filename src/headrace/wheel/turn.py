@@ -24,7 +24,7 @@ from headrace.wheel.task import Task
 
 NEVER = Due()
 PASS_ROWS = 100_000
-"""About so many rows and keys go through the operator together."""
+"""About this many rows and keys go through the operator together."""
 
 
 def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) -> Iterator[pl.DataFrame]:
@@ -127,7 +127,7 @@ def _report(operator: AnyOperator, task: Task, applied: Applied, summary: SlotSu
 def _passes(
     slot: GroupRange, frames: Sequence[pl.DataFrame], of_frames: Sequence[Hashes], due: Hashes
 ) -> Iterator[tuple[GroupRange, list[pl.DataFrame], list[Hashes]]]:
-    """The key groups of a slot in ranges of so many rows that what they need stays in the processor's cache."""
+    """The key groups of a slot in ranges small enough that what they need stays in the processor's cache."""
     ranges = slot.divided(-(-(len(due) + sum(map(len, of_frames))) // PASS_ROWS))
     if len(ranges) == 1:
         yield slot, list(frames), [*of_frames, due]

@@ -72,9 +72,9 @@ def test_status_says_what_a_flow_waits_for_and_no_longer_once_it_goes_on(flow: P
     assert shown.exit_code == 0
     waits = "spend is waiting: kafka topic 'spend' at broker:9092 (no answer [in 6 seconds])"
     assert shown.stdout.count(waits) == 1
-    told = json.loads(CliRunner().invoke(app, ["status", checkpoint, "--json"]).stdout)
-    assert told[0]["waiting"] == [waits.removeprefix("spend is waiting: ")]
-    assert told[0]["unread"] == 7
+    status = json.loads(CliRunner().invoke(app, ["status", checkpoint, "--json"]).stdout)
+    assert status[0]["waiting"] == [waits.removeprefix("spend is waiting: ")]
+    assert status[0]["unread"] == 7
     clear_outages(LocalStorage(flow))
     assert "waiting" not in CliRunner().invoke(app, ["status", checkpoint], env={"COLUMNS": "140"}).stdout
 

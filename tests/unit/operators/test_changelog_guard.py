@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.graph import Graph, Origin, SourceNode, StepNode
@@ -52,7 +52,7 @@ def test_a_changelog_is_refused_with_what_to_use_instead(
     with pytest.raises(hr.DefinitionError) as raised:
         check_events(_from(graph, spark.range(1), node), graph, node, step="once")
     assert str(raised.value).startswith(
-        f"[CHANGELOG_NOT_UNDERSTOOD] step 'once' takes each row for an event of its own, but {giver} gives a "
+        f"[CHANGELOG_NOT_UNDERSTOOD] step 'once' treats each row as a separate event, but {giver} gives a "
         "changelog, in which a row may retract an earlier one, so updates and deletes would count as new rows. Use "
         "hr.table_aggregate, hr.table_join or hr.materialize, or select the changes that are wanted before the step: "
         ".where(\"change = 'insert'\"), or .drop('change') if all are."
@@ -241,7 +241,7 @@ def test_a_current_table_into_windows_is_an_error_unless_its_changes_are_chosen(
             define(spark, tmp_path / "checkpoint")
 
 
-class Told(hr.KeyedProcess):
+class Echo(hr.KeyedProcess):
     """Tells each change."""
 
     def on_row(self, row: Any, context: Any) -> Any:
@@ -253,7 +253,7 @@ class Told(hr.KeyedProcess):
 def test_steps_that_read_the_change_take_a_changelog(spark: SparkSession, tmp_path: Path, step: str) -> None:
     (tmp_path / "in").mkdir()
     step_of: dict[str, Any] = {
-        "process": hr.process("told", Told, key="id", output="what STRING").late(hr.drop()),
+        "process": hr.process("echo", Echo, key="id", output="what STRING").late(hr.drop()),
         "pattern": hr.pattern("gone", key="id")
         .begin("made", "change = 'insert'")
         .followed_by("gone", "change = 'delete'")

@@ -17,7 +17,7 @@ def test_corrections_are_refused_with_the_reason_and_what_to_use() -> None:
     with pytest.raises(hr.DefinitionError) as raised:
         LateRows("hr.drop()", uncorrectable="rows are not retracted").check("step 'once'", hr.update_for("1 hour"))
     assert str(raised.value).startswith(
-        "[CORRECTIONS_IMPOSSIBLE] step 'once': .late(hr.update_for('1 hour')) cannot be kept, because rows are not "
+        "[CORRECTIONS_IMPOSSIBLE] step 'once': .late(hr.update_for('1 hour')) is not possible, because rows are not "
         "retracted. Use hr.drop()."
     )
 
@@ -54,7 +54,7 @@ def test_what_is_no_answer_to_late_rows_is_refused_where_it_is_said(step: Any, a
     ids=lambda step: type(step).__name__,
 )
 def test_a_step_without_late_rows_says_that_there_is_nothing_to_choose(step: Any) -> None:
-    with pytest.raises(hr.DefinitionError, match=r"\[LATE_WITHOUT_MEANING\] step 'once': .*Leave \.late\(hr\.drop"):
+    with pytest.raises(hr.DefinitionError, match=r"\[LATE_WITHOUT_MEANING\] step 'once': .*Remove \.late\(hr\.drop"):
         step.late(hr.drop())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.pandas import functions as vectorized
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -56,7 +56,7 @@ class _Processor(StatefulProcessor):
     def init(self, handle: object) -> None:
         """Nothing."""
 
-    def handleInputRows(self, key: object, rows: object, timer_values: object) -> Iterator[object]:  # noqa: N802
+    def handleInputRows(self, key: object, rows: object, timer_values: object) -> Iterator[object]:
         """No rows."""
         return iter(())
 

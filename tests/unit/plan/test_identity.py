@@ -89,7 +89,7 @@ def test_a_changed_size_is_refused_with_both_definitions_shown(check: Check, tmp
     assert str(raised.value) == (
         f"[STEP_CHANGED] step 'minutely' has another size than the checkpoint '{tmp_path}/checkpoint/totals', so what "
         f"it holds would be wrong. Stored: hr.tumbling('minutely', size='1 minute', {shown}. "
-        f"Now: hr.tumbling('minutely', size='2 minutes', {shown}. Take the change back, or start with a new checkpoint."
+        f"Now: hr.tumbling('minutely', size='2 minutes', {shown}. Revert the change, or start with a new checkpoint."
     )
 
 

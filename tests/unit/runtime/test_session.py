@@ -27,11 +27,11 @@ def test_batches_run_in_a_session_with_the_authors_views_and_leave_the_authors_s
     assert own.conf.get("spark.sql.adaptive.enabled") == "true"
 
 
-def asking(landing: Path, *, looks_up: bool = False) -> Pipeline:
+def landing_pipeline(landing: Path, *, looks_up: bool = False) -> Pipeline:
     async def name_of(keys: Any) -> Any:
         return {key: {"name": key[0]} for key in keys}
 
-    @hr.pipeline(name="asking")
+    @hr.pipeline(name="landing")
     def define(spark: SparkSession) -> None:
         rows = hr.read_files(spark, str(landing), format="json", schema="shop STRING, at TIMESTAMP")
         rows = rows.transform(hr.event_time("at", out_of_order="1 second"))
@@ -48,9 +48,9 @@ def test_a_session_that_runs_tasks_twice_at_once_is_refused_only_where_they_coul
 ) -> None:
     settings = spark.sparkContext.getConf().set("spark.speculation", "true")
     monkeypatch.setattr(type(spark.sparkContext), "getConf", lambda context: settings)
-    assert asking(tmp_path).define(spark, tmp_path).flows.keys() == {"out"}
+    assert landing_pipeline(tmp_path).define(spark, tmp_path).flows.keys() == {"out"}
     with pytest.raises(hr.HeadraceError) as raised:
-        asking(tmp_path, looks_up=True).define(spark, tmp_path)
+        landing_pipeline(tmp_path, looks_up=True).define(spark, tmp_path)
     assert str(raised.value) == (
         "[SPECULATION_ON] spark.speculation=true runs a task twice at once, and step 'names' may get other answers "
         "each time. Set it to false for this session."
@@ -61,13 +61,13 @@ def test_a_session_that_runs_tasks_twice_at_once_is_refused_only_where_they_coul
 def test_check_advises_domain_sockets_where_a_session_has_none(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert "SOCKETS_SLOW" not in {finding.id for finding in asking(tmp_path).check(spark=spark)}
+    assert "SOCKETS_SLOW" not in {finding.id for finding in landing_pipeline(tmp_path).check(spark=spark)}
     settings = spark.sparkContext.getConf().set(DOMAIN_SOCKETS, "false")
     monkeypatch.setattr(type(spark.sparkContext), "getConf", lambda context: settings)
-    (finding,) = (found for found in asking(tmp_path).check(spark=spark) if found.id == "SOCKETS_SLOW")
+    (finding,) = (found for found in landing_pipeline(tmp_path).check(spark=spark) if found.id == "SOCKETS_SLOW")
     assert str(finding) == (
         "warning: spark.python.unix.domain.socket.enabled is off, so each exchange with a Python worker may wait 40 ms "
-        "for an acknowledgement of TCP. Set it to true where the session is built: "
+        "for a TCP acknowledgement. Set it to true where the session is built: "
         ".config('spark.python.unix.domain.socket.enabled', 'true')."
     )
 

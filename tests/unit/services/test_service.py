@@ -154,7 +154,7 @@ def test_a_state_file_that_is_not_ours_is_refused(small: Service) -> None:
 
 def test_before_the_first_start_there_is_no_address(small: Service) -> None:
     with pytest.raises(HeadraceError, match=r"\[SERVICE_NOT_STARTED\]"):
-        small.address  # noqa: B018
+        small.address  # noqa: B018 - to read it is the test
 
 
 def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -68,8 +69,8 @@ class Slots:
 
     def states(self, dead_until: int = -1) -> list[tuple[GroupRange, SlotState]]:
         ranges = [GroupRange.of_slot(slot, slots=self.slots, key_groups=KEY_GROUPS) for slot in range(self.slots)]
-        new_name = lambda: str(FileName("state", epoch=1, batch=self.batch, slot=0))  # noqa: E731
-        files = SegmentFiles(self.storage, OpenSegments(), new_name)
+        new_file = partial(FileName, "state", epoch=1, batch=self.batch, slot=0)
+        files = SegmentFiles(self.storage, OpenSegments(), lambda: str(new_file()))
         return [(groups, SlotState(files, ROWS, self.segments, groups, dead_until)) for groups in ranges]
 
     def run(self, upserts: pl.DataFrame, removed: pl.DataFrame | None = None, dead_until: int = -1) -> None:

@@ -90,8 +90,8 @@ def test_too_many_pending_rows_leave_in_several_sequences(tmp_path: Path, monkey
 
 def test_the_first_task_tells_which_slots_there_are(tmp_path: Path) -> None:
     here = Here(tmp_path, OPEN)
-    told = [Blob(slot, -1, 0, b"") for slot in range(SLOTS)]
-    assert list(pack([], [Input(operator())], here.task(partition=0))) == told
+    expected = [Blob(slot, -1, 0, b"") for slot in range(SLOTS)]
+    assert list(pack([], [Input(operator())], here.task(partition=0))) == expected
     assert list(pack([], [Input(operator())], here.task(partition=1))) == []
 
 

@@ -107,7 +107,7 @@ class CsvLines(Decoder):
         return Decoded(rows, dead_lines(lines, verdicts, problems), lines)
 
     def _read(self, lines: Lines, names: list[str]) -> pl.DataFrame:
-        """The declared columns of lines that Polars splits rightly."""
+        """The declared columns of lines that Polars splits correctly."""
         frame = pl.DataFrame(schema=dict.fromkeys(map(str, range(len(names))), pl.String))
         if len(lines) > 0:
             text = b"\n".join(lines.raw()) if b"\r" in lines.data else lines.text()
@@ -119,7 +119,7 @@ class CsvLines(Decoder):
 
 
 def _well_formed(lines: Lines, fields: int) -> npt.NDArray[np.bool_]:
-    """Which lines have so many fields and quotes only around whole fields, so that Polars splits them rightly."""
+    """Which lines have the given number of fields and quotes only around whole ones: Polars splits them correctly."""
     texts = pl.Series(lines.raw(), dtype=pl.Binary).cast(pl.String)
     return texts.str.contains(f"^{_WHOLE_FIELD}(?:,{_WHOLE_FIELD}){{{fields - 1}}}$").to_numpy()
 

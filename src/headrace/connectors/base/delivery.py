@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -95,8 +95,8 @@ def _write_part(
     if not refused.is_empty():
         dead = refused.with_row_index("position")
         where = {"source": f"{batch.flow}.{batch.output}", "origin": sink.place}
-        told = dead_letters(dead, **where, batch=batch.batch, clock=context.clock)
-        letters = write_rows(context.storage, batch.batch, f"sink.{batch.output}", told)
+        letter_rows = dead_letters(dead, **where, batch=batch.batch, clock=context.clock)
+        letters = write_rows(context.storage, batch.batch, f"sink.{batch.output}", letter_rows)
     counts = (rows.height, delivered.written, delivered.superseded, delivered.already_marked, refused.height)
     yield pa.record_batch([[value] for value in (part.number, *counts, letters)], schema=_RESULT)
 

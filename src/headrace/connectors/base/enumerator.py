@@ -23,7 +23,7 @@ class Planned:
 
     until: Any
     unread: Mapping[str, int] = field(default_factory=dict)
-    """How many rows wait in each partition behind those."""
+    """How many rows wait in each partition after those."""
     partitions: tuple[str, ...] = ()
     """The partitions that the source has by now."""
 
@@ -31,12 +31,12 @@ class Planned:
 class Enumerator(Protocol):
     """Finds, on the driver, what is new in a source. Positions are JSON values.
 
-    ``Unreachable`` means that a server is away, ``NotYet`` that the answer is to come: ask again.
+    ``Unreachable`` means that a server is away, ``NotYet`` that the answer is still to come: ask again.
     """
 
     @property
     def place(self) -> str:
-        """What people call the source's server or folder."""
+        """The source's server or folder, as people call it."""
 
     def initial(self) -> Any:
         """Where a new flow begins."""
@@ -45,7 +45,7 @@ class Enumerator(Protocol):
         """Plan no further than what is there now."""
 
     def plan(self, since: Any, *, most: int | None) -> Planned:
-        """Up to where the next batch reads, at most so many rows."""
+        """Up to where the next batch reads, at most ``most`` rows."""
 
 
 @runtime_checkable
@@ -66,29 +66,29 @@ class FrameEnumerator(Enumerator, Protocol):
 
 @runtime_checkable
 class OpenEnumerator(Enumerator, Protocol):
-    """An enumerator that keeps something open while its flow runs, by which rows come when they like."""
+    """An enumerator that keeps something open while its flow runs, through which rows come at any time."""
 
     @property
     def calls(self) -> bool:
-        """Whether it has something to say, so that the next look need not be waited for."""
+        """Whether it has something to say, so that the next look need not wait."""
 
     def conclude(self, until: Any) -> None:
         """The batch that read up to here is done."""
 
     def close(self) -> None:
-        """Let it go; whoever asks next opens it again."""
+        """Close it; the next call opens it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedEnumerator:
-    """A table in the place of a source: all of it is read in one batch."""
+    """A table in place of a source: all of it is read in one batch."""
 
     source: str
     rows: DataFrame
 
     @property
     def place(self) -> str:
-        return f"the table in the place of {self.source!r}"
+        return f"the table in place of {self.source!r}"
 
     def initial(self) -> bool:
         return False

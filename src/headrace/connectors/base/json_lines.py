@@ -47,7 +47,7 @@ _IMPLAUSIBLE: Mapping[type[pl.DataType], str] = {
     pl.Float64: r"[^-0-9n\s]",
     pl.Boolean: r"[^tfn\s]",
 }
-"""How the values of a type do not begin."""
+"""How no value of a type begins."""
 _EXACT_DIGITS = 15
 _BIGGEST = 2**63  # smaller integers are read as 64 bits and narrowed in bulk
 
@@ -145,7 +145,7 @@ class JsonLines(Decoder):
 
 
 def _json_shape(depth: int) -> str:
-    """A regular expression for a JSON object in which values are nested at most so deep."""
+    """A regular expression for a JSON object in which values are nested at most ``depth`` deep."""
     text = r'"(?:[^"\\\x00-\x1f\x{FFFD}]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'
     value = rf"(?:{text}|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)"
     for _ in range(depth):

@@ -56,7 +56,7 @@ class Lines:
             return b""
         if self.together or self.positions[-1] - self.positions[0] + 1 == len(self):
             start, end = int(self.starts[0]), int(self.ends[-1])
-            # A blank line behind the last one would be read as a row.
+            # A blank line after the last one would be read as a row.
             everything = start == 0 and self.data[end : end + 3] in (b"", b"\n", b"\r\n")
             return self.data if everything else self.data[start:end]
         return b"\n".join(self.raw())

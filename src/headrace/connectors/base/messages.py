@@ -145,15 +145,15 @@ def check_message_schema(
             names = " or ".join(map(type_name, allowed))
             raise DefinitionError(
                 "METADATA_TYPE",
-                f"topic {topic!r}: column {field.name!r} is filled as {names}, declared {type_name(found)}. Correct "
-                "it.",
+                f"topic {topic!r}: column {field.name!r} has type {names}, but the schema declares "
+                f"{type_name(found)}. Correct it.",
             )
         if field.name == KEY and not field.nullable:
             raise DefinitionError(
                 "METADATA_TYPE", f"topic {topic!r}: a message may have no key. Declare _key without NOT NULL."
             )
     if schema is not None and all(field.name in metadata for field in schema.fields):
-        raise DefinitionError("SCHEMA_MISSING", f"topic {topic!r}: the schema names no column of the message itself.")
+        raise DefinitionError("SCHEMA_MISSING", f"topic {topic!r}: the schema has only metadata columns.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class AvroMessages(MessageDecoder):
         record: dict[str, Any] = fastavro.schemaless_reader(stream, parsed, None)  # type: ignore[assignment]
         left = len(payload) - stream.tell()
         if left:
-            raise ValueError(f"{left} bytes are left over behind the record")
+            raise ValueError(f"{left} bytes are left over after the record")
         row = pl.DataFrame([record], schema=self.columns.types, strict=True)
         for column in row:
             # Polars makes null of a decimal that has too many digits.

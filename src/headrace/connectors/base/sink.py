@@ -16,7 +16,7 @@ from headrace.stability import stable
 Guarantee = Literal["exactly_once", "at_least_once"]
 ChangelogMode = Literal["log", "upsert", "append"]
 """What a sink does with a changelog: ``log`` writes every change as a row, ``upsert`` applies changes by key to a
-table, ``append`` adds rows to a table and can take none back."""
+table, ``append`` adds rows to a table and can retract none."""
 
 
 @stable
@@ -240,7 +240,7 @@ def already_written(part: WriterBatch, stored: Mark | None, *, place: str) -> bo
             raise HeadraceError(
                 "GENERATION_OLD",
                 f"{place}: writer {part.writer!r} is at generation {stored.generation}, this flow at "
-                f"{identity.generation}. It has been restored elsewhere since; start from the newer checkpoint.",
+                f"{identity.generation}. It has since been restored elsewhere; start from the newer checkpoint.",
             )
     found = None
     if stored is not None and stored.batch is not None and stored.generation == identity.generation:
@@ -263,8 +263,9 @@ def forked(place: str, what: str) -> HeadraceError:
     """A sink holds a batch that this checkpoint did not write, though it has this checkpoint's id."""
     return HeadraceError(
         "CHECKPOINT_FORKED",
-        f"{place}: {what} from another copy of this checkpoint, so two copies write to one place, or this one is "
-        "older. Nothing was written. Stop one of the two and go on with the newer one, or start with a new checkpoint.",
+        f"{place}: {what} from another copy of this checkpoint, so two copies write to one place, or this copy is "
+        "out of date. Nothing was written. Stop one of the two and go on with the newer one, or start with a new "
+        "checkpoint.",
     )
 
 

@@ -30,7 +30,7 @@ from headrace.wheel.task import Task, current_task
 LANDING = "landing"
 """The folder of a checkpoint for what feeds bring."""
 SPLIT_LEAF, SPLIT_TASKS = -(2**40), 2**20
-"""By its first number a plan's leaf is known as a source's; a number modulo the second is that of a task."""
+"""The first number marks a plan's leaf as a source's; the leaf's number modulo the second is that of a task."""
 ROW_POSITION = "_position"
 """A column that a schema may declare: where a row came from, ``<topic>/<partition>:<offset>`` or ``<file>:<line>``."""
 

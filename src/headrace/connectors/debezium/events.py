@@ -176,7 +176,7 @@ def _refused(events: pl.DataFrame, on_truncate: OnTruncate) -> tuple[pl.DataFram
         raise HeadraceError(
             "TABLE_TRUNCATED",
             f"the table was truncated at {truncated[PLACE][0]}, which no changelog can express. "
-            "Empty what was made from the table, then continue with on_truncate='dead_letter'.",
+            "Clear what was built from the table, then continue with on_truncate='dead_letter'.",
         )
     reason = pl.when(truncate).then(pl.lit("TABLE_TRUNCATED")).otherwise(pl.lit("NOT_A_CHANGE"))
     bad = judged.drop_nulls("detail").select(pl.col(POSITION).alias("position"), reason.alias("reason"), "detail")

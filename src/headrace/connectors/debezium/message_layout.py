@@ -95,7 +95,7 @@ def _are_parts(schema: pl.Series, payload: pl.Series) -> pl.Series:
 
 
 def _split_parsed(text: str) -> tuple[str | None, str]:
-    """Split one message that is not written as Kafka Connect does: other order, white space."""
+    """Split one message that is not written as Kafka Connect writes it: other order, white space."""
     whole = _parsed(text)
     if not isinstance(whole, dict) or set(whole) != {"schema", "payload"}:
         return None, text

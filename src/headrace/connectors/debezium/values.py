@@ -185,7 +185,7 @@ def _fields(declared: Mapping[str, pl.DataType]) -> Iterator[tuple[str, pl.DataT
 
 
 def _plain_decimals(text: pl.Series, declared: pl.Decimal) -> pl.Series:
-    """Plain numbers in the declared type; null where they have more digits than it."""
+    """Plain numbers in the declared type; null where they have more digits than it allows."""
     text = text.str.strip_chars_start(" ")
     exact = from_text(text, declared)
     powers = text.str.contains("[eE]").fill_null(False)
@@ -211,7 +211,7 @@ def _parse_times(text: pl.Series, declared: pl.Datetime, unit: Times) -> pl.Seri
 def _clamped(
     number: pl.Series, text: pl.Series, parse: Callable[[pl.Series], pl.Series], first: int, last: int
 ) -> pl.Series:
-    """Numbers, or parsed texts where they are none, between the first and the last."""
+    """The numbers, or the parsed texts where there is no number, clamped to the first and the last."""
     if number.null_count() > text.null_count():
         number = number.fill_null(parse(text).to_physical().cast(pl.Int64))
     if number.null_count() > text.null_count():

@@ -15,7 +15,7 @@ import polars as pl
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame as SparkFrame
 from pyspark.sql.types import StructType
 

@@ -16,7 +16,7 @@ import polars as pl
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from headrace.changelog import CHANGE, DELETE, UPDATE_BEFORE

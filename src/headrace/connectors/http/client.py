@@ -91,7 +91,7 @@ class Endpoint:
 
     @property
     def _identity(self) -> dict[str, Any]:
-        """What a client says of itself with every request."""
+        """How a client identifies itself in every request."""
         auth = None if self.login is None else (self.login[0], revealed(self.login[1]))
         return {"headers": {name: revealed(value) for name, value in self.headers}, "auth": auth}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _DOUBTED = 32
-"""After so many failures in a row, each with a single row, the server itself counts as failing."""
+"""After this many failures in a row, each with a single row, the server itself counts as failing."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

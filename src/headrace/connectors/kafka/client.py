@@ -224,7 +224,7 @@ def finish(producer: Producer, cluster: Cluster, errors: Sequence[KafkaError]) -
 
 
 def _drain(producer: Producer, cluster: Cluster, *, until: int) -> None:
-    """Wait until at most so many messages are unacknowledged, as long as their number falls."""
+    """Wait until at most ``until`` messages are unacknowledged, as long as their number falls."""
     least, moved = len(producer), time.monotonic()
     try:
         while (left := producer.flush(0.1)) > until:

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from headrace.connectors.base.messages import Payloads
 
 _FAILURES = (KafkaError._AUTO_OFFSET_RESET, KafkaError._FATAL)
-"""Errors after which a consumer cannot go on; librdkafka gets over the others by itself."""
+"""Errors after which a consumer cannot go on; librdkafka recovers from the others by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ _KNOWN_VERSIONS = (1, 2)
 _WORD = 8
 _TEXT_BYTES = 512
 _FILLED = 256
-"""Payloads with at most so many bytes between them are copied together; a memory page is longer."""
+"""Payloads with at most this many bytes between them are copied together; a memory page is longer."""
 _NEWLINE, _SPACE = b"\n "
 
 

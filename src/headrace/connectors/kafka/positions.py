@@ -176,7 +176,7 @@ def slices(start: Positions, end: Positions, *, largest: int) -> list[Slice]:
     found = []
     for name, until in end.items():
         topic, number = split(name)
-        # A partition that ends before our position was created anew: it is read from its beginning.
+        # A partition that ends before our position was recreated: it is read from its beginning.
         begin = start.get(name, 0) if start.get(name, 0) <= until else 0
         for first in range(begin, until, largest):
             found.append(Slice(topic, number, first, min(first + largest, until)))

@@ -122,8 +122,9 @@ class _Consumption:
         if gone and self._subscription.on_lost == "fail":
             raise HeadraceError(
                 "OFFSETS_LOST",
-                f"kafka {self._subscription!r}: {gone} rows from offset {self._piece.first} of partition "
-                f"{self._piece.partition} on are gone, it begins at {first}. Use a new checkpoint, or on_lost='count'.",
+                f"kafka {self._subscription!r}: {gone} rows starting at offset {self._piece.first} of "
+                f"partition {self._piece.partition} are gone; it now begins at {first}. Use a new checkpoint, or "
+                "on_lost='count'.",
             )
         return gone
 

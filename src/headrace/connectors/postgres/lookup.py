@@ -34,8 +34,8 @@ class PostgresLookup:
         if parameters != len(keys):
             raise DefinitionError(
                 "QUERY_PARAMETERS",
-                f"step {step!r}: the query has {parameters} times %s, but on= names {len(keys)} columns. Write 'id = "
-                "any(%s)', or '(a, b) in (select * from unnest(%s::bigint[], %s::text[]))'.",
+                f"step {step!r}: the query has {parameters} placeholders %s, but on= names {len(keys)} columns. "
+                "Write 'id = any(%s)', or '(a, b) in (select * from unnest(%s::bigint[], %s::text[]))'.",
             )
 
     def requests(self, keys: pl.DataFrame) -> list[Any]:

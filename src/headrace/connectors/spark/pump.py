@@ -59,7 +59,7 @@ class Pump:
     """Runs a query of Spark and hands its batches to the loop. A position is the query and Spark's number of its batch.
 
     Spark commits a batch when ours, which holds its rows, is concluded; a batch that was concluded before a crash is
-    passed over when Spark brings it again. What Spark's checkpoint and our log say must be of one history.
+    skipped when Spark brings it again. Spark's checkpoint and our log must tell one history.
     """
 
     def __init__(self, name: str, frame: DataFrame, storage: Storage) -> None:
@@ -83,7 +83,7 @@ class Pump:
         self._brought = False
 
     def plan(self, since: dict[str, Any], *, most: int | None) -> Planned:
-        """The batch that Spark offers, if it does; in a run over what is there it is waited for."""
+        """The batch that Spark offers, if any; a run over what is there waits for it."""
         query = self._query_behind(since, since)
         offered = self._next(query, since)
         if offered is not None:
@@ -145,7 +145,7 @@ class Pump:
             if done > since["batch"]:
                 raise self._does_not_fit(f"batch {done} is done", known)
             if begun < known["batch"]:
-                last = "no batch has been begun" if begun < 0 else f"batch {begun} is the last that has been begun"
+                last = "no batch has begun" if begun < 0 else f"batch {begun} was the last to begin"
                 raise self._does_not_fit(last, known)
             self._concluded = since["batch"]
             self._query = self._started()
@@ -167,11 +167,11 @@ class Pump:
         )
 
     def _next(self, query: StreamingQuery, since: dict[str, Any]) -> tuple[int, DataFrame] | None:
-        """The batch behind the last concluded one, if Spark offers it."""
+        """The batch after the last concluded one, if Spark offers it."""
         offered, active = self._offered, query.isActive
         problem: object = query.exception()
         if problem is None and offered is None and not active and not self._ends:
-            problem = "somebody has stopped its query"
+            problem = "its query was stopped"
         if problem is not None:
             raise HeadraceError(
                 "SOURCE_FAILED", f"{self.place} has failed: {problem}. Correct it, then start again: no row is lost."

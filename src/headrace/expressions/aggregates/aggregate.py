@@ -95,7 +95,7 @@ class AggregateFunction(ABC):
     def bind(self, scope: AggregateScope) -> BoundAggregate:
         """The function over rows of the scope's schema; an error if the arguments have other types than it takes."""
 
-    def check(self, scope: AggregateScope, bound: BoundAggregate) -> None:  # noqa: B027  # few have anything to check
+    def check(self, scope: AggregateScope, bound: BoundAggregate) -> None:  # noqa: B027 - few check
         """Find, before any row is read, what else is wrong with a function that a user has written."""
 
 

@@ -27,7 +27,7 @@ IntervalBounds = Literal["[]", "[)", "(]", "()"]
 Match = Literal["all", "first", "last"]
 MATCHED, EVENT_TIME = "__matched", "event_time"
 _RIGHT_ORDER = 2**60
-"""By so much right rows lie behind left ones of the same time: a batch with rows of one side looks for the other's."""
+"""How far right rows lie after left ones of the same time: a batch with rows of one side looks for the other's."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

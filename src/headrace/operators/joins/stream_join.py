@@ -183,7 +183,7 @@ class StreamJoinOperator(Uncombined, ABC):
     def _buffered(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
     ) -> pl.DataFrame:
-        """The state with the new rows of both inputs behind it."""
+        """The state with the new rows of both inputs after it."""
         sides = []
         for side, rows in ((self.left, partials), (self.second, second)):
             names = {**dict(zip(side.key, self.key, strict=True)), TIME: TIME, **side.payload}

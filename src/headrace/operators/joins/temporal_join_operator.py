@@ -98,7 +98,7 @@ class TemporalJoinByEventTime(TemporalJoinOperator):
         return max(self.second.corrects_for, self.lateness.correctable)
 
     def _superseded(self, versions: VersionedTable, rows: int, bounds: TimeBounds) -> BoolArray:
-        """Which of so many rows are duplicates, or versions that others have superseded."""
+        """Which of these rows are duplicates, or versions that others have superseded."""
         # A version is needed until the next one of its key is valid for every row that may still come.
         is_last = (pl.col(KEY_NUMBER) != pl.col(KEY_NUMBER).shift(-1)).fill_null(True)
         valid_until = pl.when(is_last).then(END).otherwise(pl.col(TIME).shift(-1))

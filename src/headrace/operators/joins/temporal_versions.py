@@ -160,7 +160,7 @@ class TemporalJoinOperator(TemporalInput):
         return partials.select(*self.key, self.rows.row_time.alias(TIME), pl.lit(ROW, pl.Int8).alias(KIND), *renamed)
 
     def _with_new(self, versions: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
-        """Known versions and the new ones behind them."""
+        """Known versions and the new ones after them."""
         arrived = second.select(arrivals(bounds, second.height), **self._version_columns)
         return pl.concat([in_order_of_arrival(versions), arrived], how="diagonal")
 

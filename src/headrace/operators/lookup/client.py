@@ -81,7 +81,7 @@ GRACE = 1.5
 MAX_CLIENTS = 32
 """In one process; a pipeline that is defined again leaves its old clients behind."""
 PIECES = 8
-"""Answers come in about so many pieces: each costs a pass over all rows that need not keep their order."""
+"""Answers come in about this many pieces: each costs a pass over all rows that need not keep their order."""
 
 
 class EventLoop(threading.Thread):

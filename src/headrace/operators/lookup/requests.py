@@ -69,7 +69,7 @@ class Circuit:
                 return
             await asyncio.wait({self._trial}, timeout=until - loop.time())
             if loop.time() >= until:
-                why = "another call was trying the service for as long as this one could wait"
+                why = "another call was still testing the service when the time for this one ran out"
                 raise LookupFailure(BREAKER_OPEN, why, retryable=False)
 
     def succeeded(self) -> None:
@@ -109,7 +109,7 @@ class RequestLimits:
         return self.timeout * (self.retries + 1)
 
     def longest(self, calls: int) -> float:
-        """Seconds that so many calls may take, whatever the service does."""
+        """Seconds that this many calls may take, whatever the service does."""
         return self.budget * ceil(calls / self.in_flight)
 
 
@@ -168,7 +168,7 @@ class KeyRequests:
         try:
             outcomes = [self.read(answer) for answer in await self._within(requests, seconds)]
             if len(outcomes) != len(requests):
-                detail = f"{len(requests)} keys were requested and {len(outcomes)} answers came"
+                detail = f"{len(requests)} keys were requested and {len(outcomes)} answers came back"
                 raise LookupFailure("ANSWER_WRONG_TYPE", detail)
         except TimeoutError:
             self.counters["timeouts"] += 1

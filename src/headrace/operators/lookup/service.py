@@ -70,7 +70,7 @@ class LookupService(Protocol):
         """The request for each key."""
 
     def connect(self, in_flight: int) -> LookupConnection:
-        """A new connection, for at most so many concurrent calls."""
+        """A new connection, for at most this many concurrent calls."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

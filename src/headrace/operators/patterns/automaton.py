@@ -98,7 +98,7 @@ class Automaton:
     steps: tuple[str, ...]
     """The steps that take rows, in the order of the pattern."""
     limits: tuple[tuple[int, int], ...] = ()
-    """(condition of a step, how long behind the row before it a row of the step may come)."""
+    """(condition of a step, how long after the row before it a row of the step may come)."""
 
     def proceeds(self, state: int, *, over_next: bool = False) -> Iterator[int]:
         """The state and all that it proceeds to without looking at a further row, or also with a look at one."""
@@ -119,7 +119,7 @@ class Automaton:
         )
 
     def waits_for(self, state: int) -> str | None:
-        """The step that must come next, behind a loop or an optional step the one after it; None if any row will do."""
+        """The step that must come next, after a loop or an optional step the one after it; None if any row will do."""
         seen = set()
         while state not in seen:
             seen.add(state)

@@ -52,8 +52,8 @@ class Chain:
         if negated and self.elements[-1].quantifier.optional:
             raise self._wrong(
                 "NEGATION_AFTER_OPTIONAL",
-                f"{call} follows an optional step, so it is open from where on it counts. "
-                "Put a step that must come between them.",
+                f"{call} follows an optional step, so it is ambiguous where the negation starts. "
+                "Put a required step between them.",
             )
         if isinstance(step, Group):
             if negated or where is not None:
@@ -67,11 +67,12 @@ class Chain:
         return replace(self, elements=(*self.elements, element))
 
     def times(self, least: int, most: int | None = None) -> Self:
-        """The latest element comes so many times; ``times(2, 4)`` two to four times."""
+        """The latest element comes this many times; ``times(2, 4)`` two to four times."""
         upper = least if most is None else most
         if type(least) is not int or type(upper) is not int or not 0 <= least <= upper or upper == 0:
             raise self._wrong(
-                "TIMES_IMPOSSIBLE", f".times({least!r}, {upper!r}) can never be. Use whole numbers as in .times(2, 4)."
+                "TIMES_IMPOSSIBLE",
+                f".times({least!r}, {upper!r}) can never match. Use whole numbers as in .times(2, 4).",
             )
         repeated = self._repeat(least=max(least, 1), most=upper)
         return repeated.optional() if least == 0 else repeated
@@ -81,7 +82,7 @@ class Chain:
         return self._repeat(least=1, most=None)
 
     def times_or_more(self, least: int) -> Self:
-        """The latest element comes at least so many times."""
+        """The latest element comes at least this many times."""
         if type(least) is not int or least < 1:
             raise self._wrong(
                 "TIMES_IMPOSSIBLE",
@@ -98,8 +99,8 @@ class Chain:
         if before and before[-1].quantifier.greedy:
             raise self._wrong(
                 "OPTIONAL_AFTER_GREEDY",
-                f"{_label(latest)} is optional and follows a greedy step, so it is open what ends the greedy one. "
-                "Leave out .greedy() or .optional().",
+                f"{_label(latest)} is optional and follows a greedy step, so it is ambiguous where the greedy step "
+                "ends. Leave out .greedy() or .optional().",
             )
         return self._quantified(optional=True)
 
@@ -124,14 +125,14 @@ class Chain:
         if latest.quantifier.most is not None:
             raise self._wrong(
                 "UNTIL_WITHOUT_LOOP",
-                f"{_label(latest)} has an end of its own. Use .until after .one_or_more() or .times_or_more(...).",
+                f"{_label(latest)} is not a loop. Use .until after .one_or_more() or .times_or_more(...).",
             )
         if latest.quantifier.until is not None:
             raise self._wrong("QUANTIFIER_TWICE", f"{_label(latest)} has .until already. Join the conditions with OR.")
         return self._quantified(until=where)
 
     def within(self, duration: Duration, *, since: Literal["first", "previous"] = "first") -> Self:
-        """The latest step's row comes less than this long behind the row before it in the match."""
+        """The latest step's row comes less than this long after the row before it in the match."""
         if since not in ("first", "previous"):
             raise self._wrong(
                 "WITHIN_SINCE",
@@ -161,7 +162,7 @@ class Chain:
             raise self._wrong("PATTERN_NOT_BEGUN", f".{method}() has no step. Use .begin first.")
         latest = self.elements[-1]
         if latest.negated and not negated:
-            raise self._wrong("NEGATION_QUANTIFIED", f"{_label(latest)} must not come, so .{method}() means nothing.")
+            raise self._wrong("NEGATION_QUANTIFIED", f"{_label(latest)} is a negation, so .{method}() does not apply.")
         return latest
 
     def _repeated(self, method: str) -> Element:
@@ -208,7 +209,7 @@ class Group(Chain):
         if self.elements[0].quantifier.optional:
             raise self._wrong("GROUP_BEGINS_OPTIONAL", "its first step is optional. Make the group optional instead.")
         if self.elements[-1].negated:
-            raise self._wrong("GROUP_ENDS_NEGATED", "it ends with a step that must not come. Put that after the group.")
+            raise self._wrong("GROUP_ENDS_NEGATED", "it ends with a negation. Put that after the group.")
         return self.elements
 
     def __repr__(self) -> str:

@@ -45,18 +45,18 @@ class _Place:
     """Where an element stands: what comes after it, and what holds around it."""
 
     sinks: Mapping[int, int]
-    """The state behind the element, by the negations that still count there: none, or those `_left_open` finds."""
+    """The state after the element, by the negations that still count there: none, or those `_left_open` finds."""
     skip: int | None
     """The state to proceed to without the element, if it may be left out."""
     contiguity: Contiguity
     stops: int
     """Negations that count while the element's first row is awaited."""
     stops_inside: int
-    """Negations behind the element, which count as soon as it has a row."""
+    """Negations after the element, which count as soon as it has a row."""
     gate: int
     """Ends of the loops around the element: a row that meets one goes nowhere inside."""
     following: Guard
-    """What takes a row behind the element."""
+    """What takes a row after the element."""
     leaving: Contiguity
     """How that follows."""
 
@@ -123,7 +123,7 @@ class _Compiler:
         return ((self._mask(element), gate | self._until(element)),)
 
     def _following(self, elements: tuple[Element, ...], gate: int, behind: Guard) -> Guard:
-        """What may take a row at the beginning of some elements, or behind them."""
+        """What may take a row at the beginning of some elements, or after them."""
         if not elements:
             return behind
         rest = self._following(elements[1:], gate, behind)
@@ -217,7 +217,7 @@ class _Compiler:
         return junctions
 
     def _left_open(self, elements: tuple[Element, ...]) -> set[int]:
-        """The negations that may still count behind elements: those before steps that are left out at the end."""
+        """The negations that may still count after elements: those before steps that are left out at the end."""
         left = {0}
         for element in elements:
             if element.contiguity == "not_followed_by":

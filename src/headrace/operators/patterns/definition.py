@@ -54,7 +54,7 @@ class Element:
     group: tuple[Element, ...] = ()
     quantifier: Quantifier = Quantifier()
     since_previous: int | None = None
-    """The row must come less than this many microseconds behind the row before it in the match."""
+    """The row must come less than this many microseconds after the row before it in the match."""
 
     @property
     def negated(self) -> bool:
@@ -160,7 +160,7 @@ class PatternDefinition:
             )
         last = self.elements[-1]
         if last.contiguity == "not_followed_by" and self.within is None and last.since_previous is None:
-            yield "NEGATION_WITHOUT_END", f"it is open how long {last.step!r} must not come. Add .within(...)."
+            yield "NEGATION_WITHOUT_END", f"negation {last.step!r} at its end has no time limit. Add .within(...)."
 
     def _all_steps(self) -> Iterator[Element]:
         return (step for element in self.elements for step in element.steps())
@@ -177,7 +177,7 @@ class PatternDefinition:
             if element.last.quantifier.greedy and following.contiguity == "not_next":
                 yield (
                     "GREEDY_BEFORE_NOT_NEXT",
-                    f"step {following.step!r} looks at the row behind the greedy step {element.last.step!r}, which "
+                    f"step {following.step!r} checks the row right after the greedy step {element.last.step!r}, which "
                     "ends only with a row of the next step. Use .not_followed_by, or leave out .greedy().",
                 )
         waiting = list(self.elements)
@@ -186,19 +186,19 @@ class PatternDefinition:
             if element.quantifier.given and element.group and element.last.quantifier.greedy:
                 yield (
                     "GREEDY_ENDS_GROUP",
-                    f"the greedy step {element.last.step!r} ends a group that is repeated, so it is open what follows "
-                    "it. Leave out .greedy(), or add a step to the group.",
+                    f"the greedy step {element.last.step!r} ends a group that is repeated, so it is ambiguous what "
+                    "follows it. Leave out .greedy(), or add a step to the group.",
                 )
 
     def _check_times(self) -> Problems:
         limited = ((step, step.since_previous) for step in self._all_steps() if step.since_previous is not None)
         for step, limit in limited:
             if step.negated and step is not self.elements[-1]:
-                yield "WITHIN_NEGATED", f"step {step.step!r} has no row. Put .within(...) behind the next step."
+                yield "WITHIN_NEGATED", f"step {step.step!r} has no row. Put .within(...) after the next step."
             if self.within is not None and limit > self.within:
                 yield (
                     "WITHIN_TOO_LONG",
-                    f"step {step.step!r} may come {spoken(limit)} behind the row before it, but the whole match may "
+                    f"step {step.step!r} may come {spoken(limit)} after the row before it, but the whole match may "
                     f"take only {spoken(self.within)}. Use a shorter time for the step.",
                 )
 

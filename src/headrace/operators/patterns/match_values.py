@@ -61,7 +61,7 @@ def _type(value: StepValue, schema: Schema) -> pl.DataType:
         return parse_aggregate(f"{value.function}({argument.text})", name=value.sql).result_type(schema)
     dtype = argument.operand(schema).dtype
     if value.function in ("min", "max") and dtype.is_nested():
-        raise DefinitionError("EXPRESSION_TYPE", f"'{value.sql}': {dtype} has no order. Use a field of it.")
+        raise DefinitionError("EXPRESSION_TYPE", f"'{value.sql}': {dtype} cannot be ordered. Use one of its fields.")
     return dtype
 
 

@@ -66,7 +66,7 @@ class Matcher:
         self._most = most
         self.limits = dict(automaton.limits)
         self._conditions = dict(conditions or {})
-        """Conditions over what has been matched, by their bit; how long behind the row before a row comes is one."""
+        """Conditions over what has been matched, by their bit; how long after the row before a row comes is one."""
         for bit, limit in automaton.limits:
             self._conditions[bit] = _in_time(limit, self._conditions.get(bit))
         self._asked = sum(self._conditions)
@@ -81,7 +81,7 @@ class Matcher:
         self._patience = [self._patience_in(automaton, state) for state in range(len(states))]
 
     def _patience_in(self, automaton: Automaton, state: int) -> int | None:
-        """How long behind its last row a partial match can still go on; None: as long as the whole may last."""
+        """How long after its last row a partial match can still go on; None: as long as the whole may last."""
         reached = list(automaton.proceeds(state, over_next=True))
         ahead = [automaton.states[each] for each in reached]
         pending = [each for each in ahead if each.kind == "pending"]
@@ -245,7 +245,7 @@ def _drop(key: KeyMatches, excess: int, among: int, found: MatchResults) -> None
 
 
 def _in_time(limit: int, condition: Condition | None) -> Condition:
-    """The condition of a row that must come soon enough behind the row taken before it."""
+    """The condition of a row that must come soon enough after the row taken before it."""
 
     def holds(row: Row, node: Node | None) -> bool | None:
         if node is not None and row[TIME] - node[0][TIME] >= limit:

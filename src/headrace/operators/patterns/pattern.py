@@ -59,11 +59,11 @@ class Pattern(Chain, MatchingStep):
     kind = "pattern"
 
     length: int | None = None
-    skip: Skip = Skip("none")  # noqa: RUF009  # frozen
+    skip: Skip = Skip("none")  # noqa: RUF009 - frozen
     measures: tuple[tuple[str, str], ...] = ()
 
     def within(self, duration: Duration, *, since: Literal["first", "previous"] = "first") -> Self:
-        """The last row comes less than this long behind the first; or the latest step's behind the row before it."""
+        """The last row comes less than this long after the first; or the latest step's after the row before it."""
         if since != "first":
             return super().within(duration, since=since)
         if self.length is not None:

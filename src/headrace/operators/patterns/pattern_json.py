@@ -68,7 +68,7 @@ def _elements(raw: object) -> tuple[Element, ...]:
         elif parts.get("step") is None:
             step = Group(elements=_elements(_expect(parts["group"], list, "group")))
         else:
-            raise ValueError(f"an element is step {shown(parts['step'])} and a group at once")
+            raise ValueError(f"an element is both step {shown(parts['step'])} and a group")
         chain = chain.add(contiguity, step, _optional(parts, "where", str))
         chain = _quantified(chain, _parts(parts.get("quantifier", {}), "quantifier", Quantifier))
         since = _length(parts, "since_previous")
@@ -83,7 +83,7 @@ def _quantified(chain: Group, parts: Mapping[str, Any]) -> Group:
         least, most = _expect(parts.get("least", 1), int, "least"), parts.get("most", 1)
         chain = chain.times_or_more(least) if most is None else chain.times(least, _expect(most, int, "most"))
     elif parts.keys() & {"least", "most"}:
-        raise ValueError("least and most count only with given true")
+        raise ValueError("least and most need given true")
     inner = parts.get("inner", "relaxed")
     if inner not in ("relaxed", "consecutive", "combinations"):
         raise ValueError(f"there is no inner {shown(inner)}")
@@ -108,7 +108,7 @@ def _length(parts: Mapping[str, Any], name: str) -> int | None:
     if length is None:
         return None
     if abs(length) > LONGEST:
-        raise ValueError(f"{name} is longer than the calendar, {shown(length)}")
+        raise ValueError(f"{name} is out of range, {shown(length)}")
     return positive_microseconds(timedelta(microseconds=length), argument=name)
 
 

@@ -189,7 +189,7 @@ class PatternOperator(RowByRow):
         """Which rows must be stepped through, given rows by key in order, and which keys have partial matches.
 
         A row before the first that could begin a match cannot matter to a key without partial matches. Where a row
-        that meets no condition ends everything, the same holds behind each such row, and for a run that is too short.
+        that meets no condition ends everything, the same holds after each such row, and for a run that is too short.
         """
         if len(hits) == 0:
             return np.zeros(0, np.bool_)

@@ -16,7 +16,7 @@ Entry = tuple[Any, int]
 
 
 class CollectionState(KeyedState):
-    """What list state and map state share: so many entries at most, by key or number, each with a time to live."""
+    """What list state and map state share: a limited number of entries, by key or number, each with a time to live."""
 
     __slots__ = ("_entries",)
     _entries: dict[Any, Entry]

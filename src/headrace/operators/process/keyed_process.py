@@ -67,7 +67,7 @@ class StateDescriptor(Generic[Handle]):
         raise DefinitionError(
             "STATE_OUT_OF_REACH",
             f"a state of {owner.__name__} was used outside of on_row and on_timer, where there is no key. "
-            "Use it there.",
+            "Use it inside those methods.",
         )
 
     @property

@@ -1,4 +1,4 @@
-"""State handles: the values of the current key with their time to live; every change can be taken back."""
+"""State handles: the values of the current key with their time to live; every change can be undone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Refresh = Literal["write", "read_and_write"]
 FOREVER = 2**64
 """Longer than any distance between two times."""
 UndoLog = list[tuple[Any, ...]]
-"""What takes the changes of a call back: functions with their arguments."""
+"""What undoes the changes of a call: functions with their arguments."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,7 @@ def needs_value_counts(aggregate: Aggregate) -> bool:
 
 
 def check_retractable(step: str, aggregate: Aggregate) -> None:
-    """Refuse an aggregate that cannot take rows back."""
+    """Refuse an aggregate that cannot retract rows."""
     if not isinstance(aggregate.function, Count | CountDistinct | Sum | Average | Extreme):
         raise DefinitionError(
             "AGGREGATE_CANNOT_RETRACT",

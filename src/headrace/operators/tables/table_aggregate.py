@@ -178,7 +178,7 @@ class TableAggregateOperator(ChangelogOperator):
     def _output(
         self, groups: pl.DataFrame, totals: pl.DataFrame, rows: pl.DataFrame, bounds: TimeBounds
     ) -> pl.DataFrame:
-        """The changes of groups whose results are other ones now."""
+        """The changes of groups whose results have changed."""
         results = self.layout.results
         before, after = (
             each.filter(pl.col(ROWS) > 0).select(KEY_NUMBER, *self.key, *results) for each in (groups, totals)

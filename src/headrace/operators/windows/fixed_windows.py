@@ -132,7 +132,8 @@ def hopping(name: str, *, size: Duration, every: Duration, key: Key, offset: Dur
     if hop > length:
         raise DefinitionError(
             "HOP_LONGER_THAN_WINDOW",
-            f"window {name!r}: every={every!r} is longer than size={size!r}: rows would be in no window. Shorten it.",
+            f"window {name!r}: every={every!r} is longer than size={size!r}: some rows would be in no window. "
+            "Shorten it.",
         )
     moved = _offset(name, offset, hop, limit=f"every={every!r}")
     return Hopping(name=name, key=key_columns(key), windows=HoppingWindows(length, hop, moved))

@@ -184,7 +184,7 @@ class Session(WindowStep):
         if self.max_length is not None and (self.retracts or self.accumulation != ACCUMULATING):
             raise self._wrong(
                 "SESSION_LENGTH_EMITTED_ONCE",
-                "with max_length a late row may move every cut behind it, so a session is "
+                "with max_length a late row may move every later cut, so a session is "
                 "emitted once. Leave max_length out, or use hr.on_close(), hr.accumulating(), and hr.side_output() or "
                 "hr.drop().",
             )
@@ -243,6 +243,6 @@ def session(
     if longest is not None and gap_column is not None:
         raise DefinitionError(
             "SESSION_LENGTH_AND_GAP_COLUMN",
-            f"window {name!r}: max_length={max_length!r}, gap_column={gap_column!r} exclude each other. Leave out one.",
+            f"window {name!r}: max_length={max_length!r}, gap_column={gap_column!r} cannot be combined. Leave out one.",
         )
     return Session(name=name, key=key_columns(key), gap=Gap(silence, gap_column), max_length=longest)

@@ -43,8 +43,8 @@ class SlidingTotals:
         common = near.filter(in_all).group_by(KEY_NUMBER).agg(**self._partial)
         edges = in_key_order(near.filter(in_some & ~in_all), TIME, ARRIVAL)
         windows = edges.rolling(TIME, period=f"{self.size}i", closed="right", group_by=KEY_NUMBER).agg(**self._partial)
-        told = edges.select(PLACE, TIME, *self.keys, KEY_NUMBER, _WANTED)
-        totals = pl.concat([told, windows.drop(KEY_NUMBER, TIME)], how="horizontal").filter(_WANTED)
+        rows = edges.select(PLACE, TIME, *self.keys, KEY_NUMBER, _WANTED)
+        totals = pl.concat([rows, windows.drop(KEY_NUMBER, TIME)], how="horizontal").filter(_WANTED)
         return self.with_more(totals, common, on=(KEY_NUMBER,)).select(self._schema.keys())
 
     def with_more(self, totals: pl.DataFrame, more: pl.DataFrame, *, on: Sequence[str]) -> pl.DataFrame:
@@ -146,8 +146,8 @@ class KeySpread:
         ordered = in_key_order(panes, PANE)
         windows = ordered.rolling(PANE, period=f"{self.panes}i", closed="right", group_by=KEY_NUMBER)
         found = windows.agg(**self.aggregation.merged, **{REACHED: pl.col(NEW).any()}).drop(KEY_NUMBER, PANE)
-        told = ordered.select(*self.key, PANE, _WANTED)
-        beyond = pl.concat([told, found], how="horizontal").filter(_WANTED).drop(_WANTED)
+        places = ordered.select(*self.key, PANE, _WANTED)
+        beyond = pl.concat([places, found], how="horizontal").filter(_WANTED).drop(_WANTED)
         return sliding.with_more(totals, beyond, on=(*self.key, PANE))
 
     @cached_property

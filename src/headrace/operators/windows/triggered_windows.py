@@ -29,7 +29,7 @@ class TriggeredWindowStep(WindowStep):
 
     late_rows = LateRows(
         f"{FINAL}, and give hr.event_time(...) an out_of_order that is long enough",
-        uncorrectable="a late row would move every row behind it into another window or firing",
+        uncorrectable="a late row would move every row after it into another window or firing",
     )
 
     ttl: int | None

@@ -106,7 +106,7 @@ def test_bytes_behind_an_avro_record_make_it_a_dead_letter() -> None:
     decoded = _decoded("avro", [whole, framed, whole + b"\x00"], avro_schema=AVRO)
     assert decoded.rows[POSITION].to_list() == [100]
     assert _dead(decoded) == {101: "NOT_AVRO", 102: "NOT_AVRO"}
-    assert decoded.dead["detail"].to_list()[1] == "1 bytes are left over behind the record"
+    assert decoded.dead["detail"].to_list()[1] == "1 bytes are left over after the record"
     assert decoded.dead["raw"].to_list() == [framed, whole + b"\x00"]
 
 

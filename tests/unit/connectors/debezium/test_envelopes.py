@@ -106,11 +106,11 @@ def test_a_change_is_timed_by_its_commit_or_else_by_the_connector_or_else_by_kaf
 
 
 def test_all_changes_of_a_transaction_have_its_name() -> None:
-    def told(lsn: int, connector: str = "postgresql") -> dict[str, Any]:
+    def inserted(lsn: int, connector: str = "postgresql") -> dict[str, Any]:
         block = {"id": f"734:{lsn}", "total_order": 1, "data_collection_order": 1}
         return change("c", after=ANN, source=postgres(lsn, connector=connector), transaction=block)
 
-    found = decoded(told(100), told(104), told(5, "mysql"), change("c", after=ANN))
+    found = decoded(inserted(100), inserted(104), inserted(5, "mysql"), change("c", after=ANN))
     assert rows(found, "transaction") == [("734",), ("734",), ("734:5",), (None,)]
 
 

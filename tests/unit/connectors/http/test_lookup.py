@@ -24,7 +24,7 @@ from tests.unit.conftest import Batches
 KEYS = pl.DataFrame({"id": [n % 40 for n in range(200)]})
 
 
-def asking(service: BadService, **options: Any) -> Lookup:
+def lookup_step(service: BadService, **options: Any) -> Lookup:
     given: dict[str, Any] = {"timeout": "1 minute", "retries": 1, "on_failure": "dead_letter", **options}
     how = http_lookup(service.url + "/users/{id}")
     return lookup("users", how, on="id", output="name STRING, since DATE, score DECIMAL(6, 2)", **given)
@@ -37,7 +37,7 @@ async def well(path: str) -> tuple[int, bytes]:
 
 def test_every_key_is_asked_for_once_and_text_becomes_the_declared_types(service: BadService, run: Batches) -> None:
     service.answer = well
-    made = run(asking(service), KEYS)
+    made = run(lookup_step(service), KEYS)
     assert [(row["id"], row["name"]) for row in made.rows] == [(n % 40, f"n{n % 40}") for n in range(200)]
     assert str(made.rows[0]["since"]) == "2026-01-02"
     assert str(made.rows[0]["score"]) == "1.25"
@@ -56,7 +56,7 @@ def test_no_more_requests_are_on_their_way_than_in_flight_says(service: BadServi
         return await well(path)
 
     service.answer = slow
-    assert len(run(asking(service, in_flight=7), KEYS).rows) == 200
+    assert len(run(lookup_step(service, in_flight=7), KEYS).rows) == 200
     assert service.most == 7
 
 
@@ -72,7 +72,7 @@ def test_a_service_that_hangs_fails_every_row_within_the_bound(
 
     service.answer = hanging
     guard = breaker(after=20, pause="1 hour") if guarded else None
-    step = asking(service, in_flight=20, timeout="1 second", breaker=guard)
+    step = lookup_step(service, in_flight=20, timeout="1 second", breaker=guard)
     made = run(step, KEYS)
     assert made.rows == []
     assert len(made.letters) == 200
@@ -90,7 +90,7 @@ def test_a_service_that_hangs_fails_every_row_within_the_bound(
 
 def test_a_service_that_is_down_fails_every_row_at_once(run: Batches) -> None:
     nowhere = BadService(port=1)
-    made = run(asking(nowhere, breaker=None), KEYS)
+    made = run(lookup_step(nowhere, breaker=None), KEYS)
     assert made.rows == []
     assert {letter["reason"] for letter in made.letters} == {"LOOKUP_FAILED"}
     assert (made.counters["calls"], made.counters["retries"], made.counters["failures"]) == (80, 40, 40)
@@ -104,7 +104,7 @@ def test_a_service_that_flaps_answers_every_row_with_enough_retries(service: Bad
         return (503, b"later") if service.asked[path] == 2 else await well(path)
 
     service.answer = flapping
-    made = run(asking(service, retries=2, breaker=None), KEYS)
+    made = run(lookup_step(service, retries=2, breaker=None), KEYS)
     assert [row["name"] for row in made.rows] == [f"n{n % 40}" for n in range(200)]
     assert (made.counters["calls"], made.counters["retries"], made.counters["failures"]) == (120, 80, 0)
     assert made.letters == []
@@ -137,7 +137,7 @@ def test_nonsense_is_a_failure_of_its_key_with_the_reason(
         return (status, body) if path.endswith("/7") else await well(path)
 
     service.answer = mad
-    made = run(asking(service), pl.DataFrame({"id": [6, 7, 8]}))
+    made = run(lookup_step(service), pl.DataFrame({"id": [6, 7, 8]}))
     assert [row["id"] for row in made.rows] == [6, 8]
     assert [letter["reason"] for letter in made.letters] == [reason]
     assert service.asked["/users/7"] == calls
@@ -154,7 +154,7 @@ def test_a_key_that_the_service_does_not_know_gives_nulls(
         return status, body
 
     service.answer = unknown
-    made = run(asking(service), pl.DataFrame({"id": [1]}))
+    made = run(lookup_step(service), pl.DataFrame({"id": [1]}))
     assert made.rows == [{"id": 1, "name": None, "since": None, "score": None}]
     assert made.counters["failures"] == 0
 
@@ -177,7 +177,7 @@ def test_a_connection_is_used_again_whatever_the_service_said(
     monkeypatch.setattr(BadService, "serve", counting)
     with bad_service() as service:
         service.answer = saying
-        run(asking(service, in_flight=1, retries=0, breaker=None), pl.DataFrame({"id": range(5)}))
+        run(lookup_step(service, in_flight=1, retries=0, breaker=None), pl.DataFrame({"id": range(5)}))
         assert sum(service.asked.values()) == 5
     assert connections == 1
 
@@ -200,7 +200,7 @@ def test_a_value_cannot_lead_to_another_path(service: BadService, run: Batches) 
         return 200, b"{}"
 
     service.answer = anything
-    run(asking(service), pl.DataFrame({"id": ["../admin", "..", "a?b=c&d#e", "ä ö", ""]}))
+    run(lookup_step(service), pl.DataFrame({"id": ["../admin", "..", "a?b=c&d#e", "ä ö", ""]}))
     assert set(service.asked) == {
         "/users/..%2Fadmin", "/users/%2E%2E", "/users/a%3Fb%3Dc%26d%23e", "/users/%C3%A4%20%C3%B6", "/users/",
     }  # fmt: skip

@@ -23,7 +23,7 @@ class Query:
     """Stands for Spark's."""
 
     id: str = "q"
-    isActive: bool = True  # noqa: N815
+    isActive: bool = True
 
     def exception(self) -> None:
         """None so far."""
@@ -90,5 +90,5 @@ def test_any_other_batch_is_refused_and_not_let_go(pump: Pump, batch: int) -> No
 def test_a_query_that_somebody_stops_is_told(pump: Pump, query: Query) -> None:
     query.isActive = False
     assert pump.calls
-    with pytest.raises(HeadraceError, match=r"^\[SOURCE_FAILED\] .* somebody has stopped its query"):
+    with pytest.raises(HeadraceError, match=r"^\[SOURCE_FAILED\] .* its query was stopped"):
         pump.plan(SINCE, most=None)

@@ -125,12 +125,12 @@ def test_rows_are_taken_back_only_where_a_late_one_can_belong_to_them() -> None:
 
 
 def test_what_is_kept_is_told_as_a_formula_and_a_number() -> None:
-    told = near(how="left").late(hr.update_for("1 second")).state_description
-    assert "left rate x (10 seconds + lag) + right rate x (5 seconds + lag)" in told
-    assert "15,000 rows" in told
-    told = window_join("w", on="user", window="10 seconds").late(hr.drop()).state_description
-    assert "(left rate + right rate) x (10 seconds + lag)" in told
-    assert "20,000 rows" in told
+    description = near(how="left").late(hr.update_for("1 second")).state_description
+    assert "left rate x (10 seconds + lag) + right rate x (5 seconds + lag)" in description
+    assert "15,000 rows" in description
+    description = window_join("w", on="user", window="10 seconds").late(hr.drop()).state_description
+    assert "(left rate + right rate) x (10 seconds + lag)" in description
+    assert "20,000 rows" in description
 
 
 def test_only_what_the_next_rows_need_lies_in_the_state() -> None:

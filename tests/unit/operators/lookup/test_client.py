@@ -24,13 +24,13 @@ def test_answers_that_came_while_the_task_was_busy_are_answers_however_long_that
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
-    released, all_told = threading.Event(), threading.Event()
+    released, all_answered = threading.Event(), threading.Event()
 
     class Noting(Arrivals):
         def put(self, piece: Piece) -> None:
             super().put(piece)
             if self._arrived == self._expected:
-                all_told.set()
+                all_answered.set()
 
     async def holding(key: int) -> dict[str, Any]:
         while key >= 2 and not released.is_set():
@@ -44,9 +44,9 @@ def test_answers_that_came_while_the_task_was_busy_are_answers_however_long_that
     pieces = client.fetch(KEYS, COLUMNS, numbers)
     assert sorted(next(pieces)) == [(0, ("0",)), (1, ("1",))]
     released.set()
-    assert all_told.wait(20)
+    assert all_answered.wait(20)
     now = 3600.0
-    rest = [told for piece in pieces for told in piece]
+    rest = [answer for piece in pieces for answer in piece]
     assert sorted(rest) == [(key, (str(key),)) for key in range(2, 16)]
     assert numbers["failures"] == 0
 

@@ -26,7 +26,7 @@ PATIENCE = "1 minute"
 """Where time is not what is tested, a busy machine may take long."""
 
 
-def asking(function: Callable[[Any], Awaitable[Any]], **options: Any) -> Lookup:
+def lookup_step(function: Callable[[Any], Awaitable[Any]], **options: Any) -> Lookup:
     given: dict[str, Any] = {
         "on": "id",
         "output": "name STRING",
@@ -83,7 +83,7 @@ def test_ten_thousand_rows_of_a_thousand_keys_at_50_ms_take_half_a_second_not_50
         return {"name": f"n{key}"}
 
     rows = pl.DataFrame({"id": [n % 1000 for n in range(10_000)]})
-    made = run(asking(slow, in_flight=100), *rows.iter_slices(2500))
+    made = run(lookup_step(slow, in_flight=100), *rows.iter_slices(2500))
     assert [row["name"] for row in made.rows] == [f"n{n % 1000}" for n in range(10_000)]
     assert (made.counters["keys"], made.counters["calls"], most) == (1000, 1000, 100)
     # Ten times 50 ms, and however long a busy machine makes of it: one after the other it would be 50 s.
@@ -98,7 +98,7 @@ def test_with_one_call_in_flight_keys_are_asked_for_one_after_the_other_in_the_o
         await asyncio.sleep(0)
         return {"name": str(key)}
 
-    run(asking(noting, in_flight=1), keys(5, 3, 5, 9, 3, 1))
+    run(lookup_step(noting, in_flight=1), keys(5, 3, 5, 9, 3, 1))
     assert asked == [5, 3, 9, 1]
 
 
@@ -111,7 +111,7 @@ def test_a_failed_call_is_made_again_so_often_and_no_more(run: Batches) -> None:
             raise ValueError(f"not yet {asked[key]}")
         return {"name": "at last"}
 
-    made = run(asking(failing, retries=2), keys(1, 2))
+    made = run(lookup_step(failing, retries=2), keys(1, 2))
     assert asked == {1: 3, 2: 3}
     assert [row["name"] for row in made.rows] == ["at last"]
     assert [(letter["reason"], letter["detail"]) for letter in made.letters] == [
@@ -135,7 +135,7 @@ def test_a_call_that_hangs_ends_in_its_time_even_if_it_does_not_let_itself_be_ca
             await asyncio.sleep(30)
         return {"name": "too late"}
 
-    made = run(asking(hanging, timeout="500 milliseconds", retries=1, breaker=None, in_flight=2), keys(1, 2, 3))
+    made = run(lookup_step(hanging, timeout="500 milliseconds", retries=1, breaker=None, in_flight=2), keys(1, 2, 3))
     assert [letter["reason"] for letter in made.letters] == ["LOOKUP_TIMEOUT"] * 3
     assert made.seconds < 25
 
@@ -148,7 +148,7 @@ def test_a_function_that_blocks_the_event_loop_does_not_block_the_batch_or_the_n
             released.wait(120)
         return {"name": str(key)}
 
-    step = asking(blocking, timeout="5 seconds", retries=0, in_flight=1, breaker=None)
+    step = lookup_step(blocking, timeout="5 seconds", retries=0, in_flight=1, breaker=None)
     made = run(step, keys(0, 1))
     assert [row["id"] for row in made.rows] == [0]
     assert [(letter["reason"], letter["raw"]) for letter in made.letters] == [("LOOKUP_BLOCKED", b'{"id":1}')]
@@ -164,10 +164,10 @@ def test_a_function_that_wants_to_end_the_process_has_failed_for_its_key(run: Ba
             raise leaving
         return {"name": "there"}
 
-    made = run(asking(function, retries=0), keys(1, 2, 3))
+    made = run(lookup_step(function, retries=0), keys(1, 2, 3))
     assert [row["name"] for row in made.rows] == ["there", "there"]
     assert [letter["detail"].split(":")[0] for letter in made.letters] == [type(leaving).__name__]
-    assert len(run(asking(function, retries=0), keys(4)).rows) == 1
+    assert len(run(lookup_step(function, retries=0), keys(4)).rows) == 1
 
 
 def test_a_call_that_is_cancelled_from_within_has_failed_and_is_made_again(run: Batches) -> None:
@@ -186,7 +186,7 @@ def test_a_call_that_is_cancelled_from_within_has_failed_and_is_made_again(run: 
             raise asyncio.CancelledError
         return {"name": str(key)}
 
-    made = run(asking(sharing, retries=1), keys(1, 2, 3))
+    made = run(lookup_step(sharing, retries=1), keys(1, 2, 3))
     assert [row["name"] for row in made.rows] == ["1", "3"]
     assert [(letter["reason"], letter["detail"]) for letter in made.letters] == [
         ("LOOKUP_FAILED", "the call was cancelled")
@@ -218,7 +218,7 @@ def test_nan_is_a_key_like_any_other_and_minus_zero_is_zero_however_rows_are_spl
         asked.append(repr(key))
         return {"name": repr(key)}
 
-    step = asking(noting, order=order, cache=remembering)
+    step = lookup_step(noting, order=order, cache=remembering)
     minus_nan = struct.unpack("d", struct.pack("Q", 0xFFF8000000000001))[0]
     for values in ((nan,), (minus_nan,), (-0.0,), (0.0, -0.0), (nan, -0.0, nan, 1.5), (nan, None)):
         made = run(step, pl.DataFrame({"id": values}, schema={"id": pl.Float64}))
@@ -237,7 +237,7 @@ def test_without_order_rows_of_remembered_keys_do_not_wait_for_those_that_are_as
             await asyncio.sleep(0.001)
         return {"name": str(key)}
 
-    step = asking(holding, order="free", cache=cache(ttl="1 day"), retries=0)
+    step = lookup_step(holding, order="free", cache=cache(ttl="1 day"), retries=0)
     run(step, keys(0))
     pieces = run.pieces(step, keys(0, 1))
     assert next(pieces).rows() == [(0, "0")]
@@ -258,7 +258,7 @@ def test_when_a_failure_stops_the_flow_the_calls_still_on_their_way_end(run: Bat
         finally:
             ended.set()
 
-    step = asking(failing, on_failure="stop", order="free", retries=0, in_flight=2, breaker=None)
+    step = lookup_step(failing, on_failure="stop", order="free", retries=0, in_flight=2, breaker=None)
     with pytest.raises(HeadraceError, match=r"\[LOOKUP_FAILED\]") as stopped:
         run(step, keys(*range(80)))
     assert ended.wait(20)
@@ -280,7 +280,7 @@ def test_an_answer_that_does_not_fit_fails_its_key_at_once_and_leaves_the_breake
     async def nonsense(key: int) -> Any:
         return answer
 
-    made = run(asking(nonsense, breaker=breaker(after=1)), keys(1, 2))
+    made = run(lookup_step(nonsense, breaker=breaker(after=1)), keys(1, 2))
     assert [letter["reason"] for letter in made.letters] == ["ANSWER_WRONG_TYPE"] * 2
     assert (made.counters["calls"], made.counters["retries"], made.counters["breaker_open"]) == (2, 0, 0)
 
@@ -290,14 +290,14 @@ def test_a_function_that_stops_the_flow_says_which_key_and_why(run: Batches) -> 
         raise OSError("line one\nline two")
 
     with pytest.raises(HeadraceError, match=r"\[LOOKUP_FAILED\].*2 rows.*id=7: LOOKUP_FAILED: OSError: line one line"):
-        run(asking(failing, on_failure="stop", retries=0), keys(7, 7))
+        run(lookup_step(failing, on_failure="stop", retries=0), keys(7, 7))
 
 
 def test_what_an_error_says_need_not_be_valid_text(run: Batches) -> None:
     async def failing(key: int) -> Any:
         raise OSError("bad \udcff text")
 
-    (letter,) = run(asking(failing, retries=0), keys(7)).letters
+    (letter,) = run(lookup_step(failing, retries=0), keys(7)).letters
     assert letter["detail"] == "OSError: bad ? text"
 
 
@@ -305,7 +305,7 @@ def test_a_batch_without_rows_asks_nothing_and_reports(run: Batches) -> None:
     async def never(key: int) -> Any:
         raise AssertionError
 
-    made = run(asking(never), keys())
+    made = run(lookup_step(never), keys())
     assert (made.report.in_, made.report.accepted, made.rows) == (0, 0, [])
 
 
@@ -442,7 +442,7 @@ def test_a_call_that_is_cancelled_while_it_tries_the_service_lets_another_one_tr
         requests = KeyRequests(
             FunctionLookup(hanging), RequestLimits(1, 60, 0), circuit, answer_reader({}, as_text=False), Counter()
         )
-        trying = asyncio.ensure_future(requests.send_all([(0, [1])], lambda told: None))
+        trying = asyncio.ensure_future(requests.send_all([(0, [1])], lambda outcomes: None))
         while not requests.counters["calls"]:
             await asyncio.sleep(0.001)
         trying.cancel()

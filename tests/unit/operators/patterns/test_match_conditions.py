@@ -194,10 +194,10 @@ def test_aggregates_are_exact_and_typed_as_spark_types_them() -> None:
     for number, values in enumerate(rows):
         _, _, *held = as_row(columns, {**dict.fromkeys(SCHEMA), **values})
         node = ((number * 1_500_000, number, *held), 0, node)
-    told = measures.of([node])
-    assert told.schema["total"] == pl.Decimal(20, 2)
-    assert told.schema["mean"] == pl.Decimal(14, 6)
-    found = told.row(0, named=True)
+    matched = measures.of([node])
+    assert matched.schema["total"] == pl.Decimal(20, 2)
+    assert matched.schema["mean"] == pl.Decimal(14, 6)
+    found = matched.row(0, named=True)
     assert found.pop("most") != found["least"]
     assert found == {
         "total": Decimal("3.02"),

@@ -319,7 +319,7 @@ LOOP = group().begin("a").followed_by("b").one_or_more().followed_by("c")
 
 
 @pytest.mark.parametrize(
-    ("chain", "rows", "told"),
+    ("chain", "rows", "expected"),
     [
         (AB, "a1", ["a1 at 6 for b"]),
         (AB, "a1 b6", ["a1 at 6 for b"]),
@@ -347,9 +347,9 @@ LOOP = group().begin("a").followed_by("b").one_or_more().followed_by("c")
     ids=repr,
 )
 def test_what_runs_out_of_time_is_told_once_with_the_step_it_waited_for(
-    chain: Chain, rows: str, told: list[str]
+    chain: Chain, rows: str, expected: list[str]
 ) -> None:
-    assert Letters(chain, 5).timed_out(rows, until=99) == told
+    assert Letters(chain, 5).timed_out(rows, until=99) == expected
 
 
 def test_a_match_is_complete_at_its_last_row_and_a_negation_at_the_end_when_the_time_is_over() -> None:

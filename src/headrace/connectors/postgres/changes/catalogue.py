@@ -137,7 +137,7 @@ class TableAltered(HeadraceError):
 
 def renamed_or_dropped(table: str, now: str | None) -> TableAltered:
     """The error for a table with another name, or without one: it is gone, even if another table has its name."""
-    what = "dropped; one with its name is another table" if now is None else f"renamed to {now}"
+    what = "dropped; a different table now has its name" if now is None else f"renamed to {now}"
     return TableAltered(SCHEMA_CHANGED, f"table {table} was {what}. {START_OVER}")
 
 
@@ -174,7 +174,7 @@ def find_table(connection: PgConnection, name: str) -> SourceTable:
     if inherited:
         raise HeadraceError(
             "TABLE_INHERITED",
-            f"tables that inherit from {name!r} send changes under their own names. Read each by its own.",
+            f"tables that inherit from {name!r} send changes under their own names. Read each by its own name.",
         )
     rows = connection.execute(_COLUMNS, (oid,)).fetchall()
     columns = tuple(SourceColumn(column, type, modifier, shown) for column, _, type, modifier, shown in rows)
@@ -182,8 +182,8 @@ def find_table(connection: PgConnection, name: str) -> SourceTable:
     if (not key and identity != _FULL) or identity == _NOTHING:
         raise HeadraceError(
             "KEY_MISSING",
-            f"table {name!r} has no primary key (a deferrable one does not count), so updates and deletes could not "
-            f"say which row they mean. Add a primary key, or run: ALTER TABLE {name} REPLICA IDENTITY FULL.",
+            f"table {name!r} has no primary key (a deferrable one does not count), so updates and deletes "
+            f"cannot be matched to rows. Add a primary key, or run: ALTER TABLE {name} REPLICA IDENTITY FULL.",
         )
     return SourceTable(full_name(name), columns, key, identity == _FULL, oid)
 

@@ -61,7 +61,7 @@ class LogEntry:
     last: int = 0
     """The commit LSN of the last transaction in this or an earlier entry."""
     end: int = 0
-    """The LSN right behind that transaction."""
+    """The LSN right after that transaction."""
     logged_at: int = 0
     seen: Mapping[str, tuple[SourceColumn, ...]] = field(default_factory=dict)
     """The last known columns of tables whose columns differ from those at the beginning of the log."""
@@ -144,7 +144,7 @@ class LogWriter:
         self._bytes = self.pieces = 0
 
     def write(self, table: str, columns: tuple[SourceColumn, ...], rows: Sequence[Row], size: int = 0) -> None:
-        """Add rows of a table, which have so many bytes; when its columns differ from before, a new file begins."""
+        """Add rows of a table, ``size`` bytes in all; when its columns differ from before, a new file begins."""
         file = self._newest.get(table)
         if file is None or file.columns != columns:
             if not self._folder.exists():
@@ -217,5 +217,5 @@ class _FileWriter:
 
 
 def _folder_of(number: int) -> str:
-    """The folder of an entry and its files, so that no folder grows beyond some thousand files."""
+    """The folder of an entry and its files, so that no folder grows beyond a few thousand files."""
     return f"{number // ENTRIES_PER_FOLDER:09d}"

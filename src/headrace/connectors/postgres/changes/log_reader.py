@@ -34,7 +34,7 @@ class ChangeLogEnumerator:
         self._table, self._folder, self._failure = table, folder, failure
         self._target: int | None = None
         self._waiting: dict[int, int] = {}
-        """The rows of entries behind the last batch: there may be hundreds of thousands, so each is read once."""
+        """The rows of entries after the last batch: there may be hundreds of thousands, so each is read once."""
 
     @property
     def place(self) -> str:
@@ -119,7 +119,7 @@ class ChangeLogReader:
                     yield replace(decoded, origin=origin, arrived=entry.logged_at)
 
     def _decoded(self, log: ChangeLog, entry: LogEntry, then: Mapping[str, SourceColumn]) -> Iterator[Decoded]:
-        # Letters that concern no single row are numbered behind all rows, so that no two letters share a number.
+        # Letters that concern no single row are numbered after all rows, so that no two letters share a number.
         first, behind = 0, entry.rows_of(self.table)
         types = {**self.columns, **DATABASE_CHANGELOG}
         for file in entry.files:
@@ -174,7 +174,7 @@ class ChangeLogReader:
             if name not in now:
                 change = "was removed or renamed"
             elif now[name].is_other(then[name], kind):
-                change = f"is no longer {then[name].shown}, for which it was declared"
+                change = f"is no longer {then[name].shown}, the type it was declared for"
             else:
                 continue
             raise HeadraceError(SCHEMA_CHANGED, f"table {self.table}: column {name!r} {change}. {START_OVER}")

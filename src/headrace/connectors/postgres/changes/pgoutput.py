@@ -29,7 +29,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A transaction ends; ``end`` is the LSN right behind it."""
+    """A transaction ends; ``end`` is the LSN right after it."""
 
     lsn: int
     end: int
@@ -137,6 +137,6 @@ def _relation(message: bytes) -> Relation:
 
 
 def _string(message: bytes, at: int) -> tuple[str, int]:
-    """A zero-terminated string, and the offset behind it."""
+    """A zero-terminated string, and the offset after it."""
     end = message.index(b"\0", at)
     return message[at:end].decode(), end + 1

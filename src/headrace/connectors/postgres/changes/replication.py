@@ -71,7 +71,7 @@ class ReplicationFeed:
             self._close()
             if not isinstance(problem, TableAltered):
                 raise startup_error(problem, self._slot.server) from None
-            # The flows read what was logged before, and get the error behind it.
+            # The flows read what was logged before, and get the error after it.
             self.failure = problem
         else:
             self._worker.start()

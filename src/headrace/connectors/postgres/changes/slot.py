@@ -169,7 +169,7 @@ class ReplicationSlot:
                 f"{place} has wal_level={level}. Run ALTER SYSTEM SET wal_level = 'logical', then restart the server.",
             )
         if standby:
-            raise HeadraceError("SOURCE_REFUSED", f"{place} is a standby, without slots. Name its primary in dsn=.")
+            raise HeadraceError("SOURCE_REFUSED", f"{place} is a standby; connect to its primary in dsn=.")
         if not allowed:
             raise HeadraceError(
                 "SOURCE_REFUSED", f'{place}: user {user!r} may not read changes. Run ALTER ROLE "{user}" REPLICATION.'

@@ -73,7 +73,7 @@ class TransactionRecorder:
         table.check_same(relation)
         known = self._relations[relation.id] = _KnownRelation(table, relation)
         before = self._seen.get(table.name, table.columns)
-        # A relation that comes again was reported before; behind it the table has the columns seen last.
+        # A relation that comes again was reported before; after it the table has the columns seen last.
         if known.columns != before and not again:
             names = {column.name for column in before}
             new = (column.name for column in known.columns if column.name not in names)

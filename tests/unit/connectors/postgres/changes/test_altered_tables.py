@@ -130,7 +130,7 @@ def test_what_was_logged_before_a_column_was_removed_or_retyped_is_a_batch_of_it
 RENAMED = (relation("id", "large", table="orders_old"), insert("2", "b"))
 
 
-def told_behind(feed: ReplicationFeed, folder: Path, entries: int) -> str:
+def error_after(feed: ReplicationFeed, folder: Path, entries: int) -> str:
     """The error that a flow gets once it has read so many entries; it gets all of them."""
     enumerator = ChangeLogEnumerator("public.orders", folder, lambda: feed.failure)
     assert enumerator.plan(0, most=None).until == entries
@@ -152,7 +152,7 @@ def test_a_table_that_is_renamed_while_it_is_followed_stops_its_flows_and_the_se
         time.sleep(0.02)
     feed.stop()
     assert (log.next(), max(slot.forgotten)) == (2, 28)
-    assert told_behind(feed, tmp_path, entries=2) == "SCHEMA_CHANGED"
+    assert error_after(feed, tmp_path, entries=2) == "SCHEMA_CHANGED"
 
 
 def test_a_table_that_was_renamed_while_nobody_followed_it_stops_its_flows_behind_what_was_logged(
@@ -165,4 +165,4 @@ def test_a_table_that_was_renamed_while_nobody_followed_it_stops_its_flows_behin
         slot.commit(40, *RENAMED)
         log, feed = follow(tmp_path, slot)
         assert (log.next(), max(slot.forgotten)) == (2, 28)
-        assert told_behind(feed, tmp_path, entries=2) == "SCHEMA_CHANGED"
+        assert error_after(feed, tmp_path, entries=2) == "SCHEMA_CHANGED"

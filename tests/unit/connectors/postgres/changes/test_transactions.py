@@ -73,13 +73,13 @@ def test_a_value_that_was_not_sent_is_taken_from_the_old_row_where_that_is_whole
     ]
 
 
-@pytest.mark.parametrize(("large", "unsent", "told"), [("new", None, "new"), ("...", ["large"], None)])
+@pytest.mark.parametrize(("large", "unsent", "sent"), [("new", None, "new"), ("...", ["large"], None)])
 def test_a_key_that_is_sent_because_it_is_stored_apart_has_not_moved(
-    tmp_path: Path, large: str, unsent: Any, told: Any
+    tmp_path: Path, large: str, unsent: Any, sent: Any
 ) -> None:
     changed = update(values("...", large), b"K" + values("1", None))
     _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), changed))
-    assert rows == [("update_after", position(100, 0), unsent, "1", told)]
+    assert rows == [("update_after", position(100, 0), unsent, "1", sent)]
 
 
 def test_tables_that_are_not_read_leave_no_trace(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_new_column_begins_a_new_file_and_is_told_once(tmp_path: Path) -> None
     ("now", "words"),
     [
         (relation("id", "large", table="orders_old"), "was renamed to public.orders_old"),
-        (relation("id", "large", id=2), "was dropped; one with its name is another table"),
+        (relation("id", "large", id=2), "was dropped; a different table now has its name"),
         (relation("id", "large", key=("large",)), r"rows are now identified by \(large\) instead of \(id\)"),
         (relation("id", "large", key=(), identity="n"), r"rows are now identified by nothing instead of \(id\)"),
         (relation("id", "large", identity="f"), r"rows are now identified by the whole row instead of \(id\)"),
