@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.observe import history
