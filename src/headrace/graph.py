@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import polars as pl
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from headrace.checkpoint.storage import Storage
 from headrace.errors import DefinitionError, check_name
@@ -18,9 +19,6 @@ from headrace.nodes import NodeId, StepDefinition
 from headrace.plans import Plan
 from headrace.reports import ReportAccumulator
 from headrace.schemas import from_arrow
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)

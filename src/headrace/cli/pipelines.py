@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.text import Text
 
@@ -27,9 +28,6 @@ from headrace.observe.status import FlowStatus, shown_moment, status_table, stat
 from headrace.runtime.modes import Mode, available_now, micro_batch
 from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.session import spark_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PROGRESS_SECONDS = 2.0
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}

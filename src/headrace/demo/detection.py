@@ -11,9 +11,10 @@ from itertools import product
 from math import degrees
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
+from pyspark.sql import SparkSession
 
 from headrace import detectors
 from headrace.connectors.files.sink import to_files
@@ -26,10 +27,6 @@ from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.session import spark_session
 from headrace.runtime.write import write
 from headrace.schemas import MOMENT
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 BEGINNING = datetime(2026, 3, 1, tzinfo=UTC)
 OUT_OF_ORDER = timedelta(minutes=2)

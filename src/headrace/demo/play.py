@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
 from rich.live import Live
 from rich.markup import escape
 
@@ -17,7 +18,6 @@ from headrace.demo.screen import Feed, Screen, account_table
 from headrace.runtime.session import spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from rich.console import Console
 
 LOG, CHECKPOINT = "spark.log", "checkpoint"

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from headrace.durations import Duration, microseconds, not_too_long, positive_microseconds, spoken
@@ -17,9 +18,6 @@ from headrace.errors import DefinitionError, check_choice
 from headrace.graph import active_graph
 from headrace.nodes import NodeId
 from headrace.stability import stable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 WhenAllIdle = Literal["hold", "advance"]
 BEGINNING = -(2**63)

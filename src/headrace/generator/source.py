@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import polars as pl
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.connectors.base.decoding import Decoded
 from headrace.connectors.base.enumerator import Planned
@@ -28,9 +29,6 @@ from headrace.schemas import parse_ddl
 from headrace.stability import experimental
 from headrace.storage import made_once
 from headrace.wheel.task import Task
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 ORIGIN = "generator"
 ROWS_OF_A_TASK = 10_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import polars as pl
+from pyspark.sql import DataFrame
 
 from headrace.changelog import CHANGE, CHANGELOG
 from headrace.errors import DefinitionError
@@ -14,9 +14,6 @@ from headrace.graph import Graph
 from headrace.nodes import NodeId
 from headrace.plans import Plan
 from headrace.schemas import polars_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def check_events(frame: DataFrame, graph: Graph, node: NodeId, *, step: str) -> None:

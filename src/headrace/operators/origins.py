@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.expressions import parse_row_expression
@@ -15,9 +15,6 @@ from headrace.graph import Origin, active_graph
 from headrace.schemas import polars_schema
 from headrace.stability import experimental
 from headrace.wheel.task import Task
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

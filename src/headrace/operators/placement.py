@@ -9,6 +9,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import polars as pl
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import tagged, tagged_node, time_fields
@@ -25,9 +27,6 @@ from headrace.wheel.stateless import Stateless
 from headrace.wheel.task import current_task
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructField, StructType
-
     from headrace.operators.step import Step
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
+
+from pyspark.sql import DataFrame
 
 from headrace.errors import DefinitionError, check_name
 from headrace.event_time.lateness import Lateness
 from headrace.nodes import StepDefinition
 from headrace.operators.placement import StepOutputs, place, place_stateless
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)

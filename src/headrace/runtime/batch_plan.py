@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.connectors.base.source import SPLIT_LEAF, SPLIT_TASKS
 from headrace.event_time.record import BatchRecord
@@ -13,9 +15,6 @@ from headrace.graph import FlowNode, Graph
 from headrace.plans import Plan, plan_of, scala_map, scala_object
 from headrace.runtime.chains import chains
 from headrace.runtime.shared_rows import shared_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 CLOCKS = frozenset({"CurrentTimestamp", "LocalTimestamp", "CurrentDate", "Now"})
 """Expressions that ask for the time; a batch that runs again must get the same answer."""

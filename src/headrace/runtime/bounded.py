@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType, TimestampType
 
 from headrace.checkpoint.storage import MemoryStorage
@@ -31,9 +32,6 @@ from headrace.wheel.side_rows import DEAD_LETTERS, read_rows
 from headrace.wheel.spark import ThisTask, gathered, mapped, packed, passed, rows_in_order, turned
 from headrace.wheel.stateless import Stateless
 from headrace.wheel.task import SIDE, Task, TaskState
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 MAIN = "main"
 BYTES_OF_A_SLOT = 64 << 20

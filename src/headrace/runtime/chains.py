@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from headrace.graph import FlowNode, Graph, Origin, StepNode
 from headrace.operators.placement import pack_origin, shuffled
 from headrace.wheel.spark import chained, mapped
 from headrace.wheel.task import current_task
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def chains(graph: Graph, flow: FlowNode, read_again: Collection[int]) -> list[tuple[DataFrame, DataFrame]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from headrace.checkpoint.lease import Lease
 from headrace.checkpoint.outages import clear_outages, has_outage, outages
@@ -30,9 +32,6 @@ from headrace.runtime.planner import NO_READS, Planner, Writing
 from headrace.runtime.session import batch_session
 from headrace.runtime.source_reads import Cancelled, SourceReads
 from headrace.wheel.task import PROPERTY, SIDE, STATE, BatchProperty, take_reports
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 WATCH_SECONDS = 0.05
 CLAIMED_SECONDS = 20 * 3600.0

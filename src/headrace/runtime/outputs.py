@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.checkpoint.lease import Lease
 from headrace.checkpoint.storage import LocalStorage
@@ -21,9 +22,6 @@ from headrace.reports import BatchReports
 from headrace.runtime.batch_plan import FlowPlan, compute
 from headrace.schemas import polars_schema
 from headrace.wheel.side_rows import DEAD_LETTER_SCHEMA, DEAD_LETTERS, side_frame
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 EPOCHS_OF_A_GENERATION = 2**40
 """More entries than one log will ever have."""

@@ -11,7 +11,9 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
+
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.checkpoint.lease import Renewal, take_lease
 from headrace.checkpoint.outages import clear_outages
@@ -31,9 +33,6 @@ from headrace.runtime.session import check_speculation, session_findings, spark_
 from headrace.stability import stable
 from headrace.state.group_range import KEY_GROUPS
 from headrace.wheel.task import reports_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Define = Callable[..., None]
 NO_TABLES: Mapping[str, DataFrame] = {}

@@ -10,16 +10,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError
 from headrace.graph import Graph
 from headrace.plan.check import Finding
 from headrace.stability import stable
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 # Where a user says which jars Spark has besides its own.
 USERS_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from headrace.graph import FlowNode, Graph, Origin, PackedOrigin, PassedOrigin, rows_as_they_are
 from headrace.operators.origins import part_of, whole_of
 from headrace.operators.placement import pack_origin, pass_origin, passed_frame
 from headrace.plans import Plan
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from pyspark.sql import DataFrame
 
 from headrace.checkpoint.outages import OutageMarker
 from headrace.checkpoint.storage import Storage
@@ -23,9 +25,6 @@ from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord, Position, SourceRead
 from headrace.graph import Graph
 from headrace.wheel.task import Splits
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.02

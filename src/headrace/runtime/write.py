@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
 
 from headrace.changelog import CHANGE
 from headrace.checkpoint.storage import LocalStorage
@@ -15,9 +17,6 @@ from headrace.operators.unsupported_operations import UnsupportedOperations
 from headrace.plans import Plan
 from headrace.stability import stable
 from headrace.wheel.side_rows import side_frame
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @stable

@@ -7,7 +7,8 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.checkpoint.lease import take_lease
 from headrace.checkpoint.storage import LocalStorage
@@ -25,9 +26,6 @@ from headrace.schemas import from_arrow, spark_schema
 from headrace.testing.elements import At, Side
 from headrace.testing.engine import SOURCES, Setting
 from headrace.wheel.side_rows import DEAD_LETTERS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class Died(Exception):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 from pyarrow import ipc
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.checkpoint.storage import Storage
 from headrace.schemas import MOMENT, arrow_batches, spark_schema
@@ -16,7 +17,6 @@ from headrace.wheel.task import SIDE, Task
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def write_side_rows(task: Task, node: str, output: str, frames: Sequence[pl.DataFrame]) -> tuple[tuple[str, int], ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from headrace.key_hash import hashes_of
 from headrace.schemas import arrow_batches
@@ -17,10 +18,6 @@ from headrace.wheel.pack import BLOB_SCHEMA, Blob, Input, pack
 from headrace.wheel.stateless import Stateless, pass_rows
 from headrace.wheel.task import Task
 from headrace.wheel.turn import turn
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 Read = Callable[[Iterator[pa.RecordBatch], Task], Iterable[pl.DataFrame]]
 """How a task turns what Spark hands it into frames of rows."""

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
+from pyspark import SparkContext
 from pyspark.accumulators import AccumulatorParam
 
 from headrace.checkpoint.storage import LocalStorage, Storage
@@ -25,9 +26,6 @@ from headrace.nodes import NodeId
 from headrace.reports import BatchReports, Report, ReportAccumulator, ReportKey, SlotSummary, SourceReport
 from headrace.state.group_range import GroupRange, Hashes, groups_of
 from headrace.state.segment import WORKER, OpenSegments, SegmentFiles
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 PROPERTY = "headrace.batch"
 FORMAT = 1

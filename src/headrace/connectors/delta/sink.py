@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, DayTimeIntervalType, StructType
 
 from headrace.changelog import CHANGE
@@ -16,9 +17,6 @@ from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
 from headrace.secrets import call_text
 from headrace.stability import stable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 COUNTED = "spark.databricks.delta.stats.collect"
 

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Required, TypedDict, Unpack, overload
+from typing import Required, TypedDict, Unpack, overload
 
 import psycopg
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.changelog import DATABASE_CHANGELOG, OnTruncate, check_free
@@ -32,9 +33,6 @@ from headrace.graph import Graph, active_graph
 from headrace.schemas import parse_ddl, polars_schema, spark_schema
 from headrace.secrets import Secret
 from headrace.stability import stable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class SlotOptions(TypedDict, total=False):
