@@ -97,7 +97,9 @@ def test_the_account_of_the_whole_history_adds_up(finished: tuple[Path, pl.DataF
     root, truth = finished
     totals: Counter[str] = Counter()
     for entry in history.read(root / "checkpoint" / "spend"):
-        for kind, nodes in encode(entry.account).items():
+        account = encode(entry.account)
+        assert account.pop("read_once") == {"payments": True}
+        for kind, nodes in account.items():
             for node, numbers in nodes.items():
                 totals.update({f"{kind}.{node}.{name}": number for name, number in numbers.items()})
     broken = truth["reason"].is_not_null().sum()
