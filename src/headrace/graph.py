@@ -71,6 +71,10 @@ class SourceNode:
     """The declared time strategy, or None for a source whose flows have no event time."""
     changes: bool = False
     """Whether its rows are a changelog, in which a row may retract an earlier one."""
+    endless: bool = False
+    """Whether it never ends, so that there is nothing to drain."""
+    queried: bool = False
+    """Whether a query of Spark reads it, so that its partitions and how many rows wait are not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,7 @@ def generate(
         struct,
         {**fingerprint, "start": begins.isoformat()},
         counts_rows=True,
+        endless=True,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.connectors.spark.pump import KIND as STREAM
 from headrace.durations import spoken
 from headrace.graph import FlowNode, Graph
 from headrace.nodes import NodeId
@@ -22,7 +21,7 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
     for name in flow.sources:
         source = graph.sources[name]
         lines.append(f"    source {name}: {_place(source.fingerprint)}, {source.time!r}")
-        if source.fingerprint["kind"] == STREAM:
+        if source.queried:
             lines.append("      read by a query of Spark: its partitions and how many rows wait are not known")
         if source.time is not None and source.time.kind == "event":
             ahead = source.time.accept.max_future

@@ -69,8 +69,7 @@ class Flow:
         flow_id = check_identity(self._storage, graph, node)
         log = BatchLog(self._storage)
         self._outputs = FlowOutputs(graph, node, self._session, self.folder, flow_id, lease, log)
-        sources = {name: graph.sources[name].fingerprint for name in node.sources if name not in graph.bounded}
-        endless = [name for name, fingerprint in sources.items() if fingerprint["kind"] == "generator"]
+        endless = [name for name in node.sources if graph.sources[name].endless]
         if mode.drain and endless:
             raise HeadraceError(
                 "DRAIN_WITHOUT_END",

@@ -20,7 +20,6 @@ from headrace.stability import stable
 
 PUMP = "pump"
 """The folder of a flow for the checkpoints of Spark's queries."""
-KIND = "stream"
 COLUMNS_OF_ITS_OWN = "columns that the stream brings, as offset of Kafka or _metadata.file_path of files"
 
 
@@ -46,13 +45,13 @@ def source(frame: DataFrame, *, name: str) -> DataFrame:
     # Operators that see many rows are Spark's business here: its query knows them, and repeats them exactly.
     UnsupportedOperations(f"source {name!r}", lambda _: False, COLUMNS_OF_ITS_OWN).check(frame)
     columns = tuple(polars_schema(frame.schema))
-    fingerprint = {"kind": KIND, "schema": frame.schema.simpleString()}
+    fingerprint = {"kind": "stream", "schema": frame.schema.simpleString()}
     gate = Gate(name, RowsReader(name, columns), None)
 
     def pump(storage: Storage) -> Pump:
         return Pump(name, frame, storage)
 
-    return add_source(frame.sparkSession, gate, pump, frame.schema, fingerprint, given=frame.schema)
+    return add_source(frame.sparkSession, gate, pump, frame.schema, fingerprint, given=frame.schema, queried=True)
 
 
 class Pump:
