@@ -19,7 +19,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from headrace.connectors.mqtt.feed import landed
-from headrace.connectors.servers import ACCEPTED, GREETING, running
+from headrace.connectors.mqtt.server import ACCEPTED, GREETING
+from headrace.connectors.servers import running
 from headrace.observe import history
 from headrace.services.service import Service
 from tests.recovery.source_job import SOURCES
