@@ -31,15 +31,18 @@ class StateRows:
     columns: Mapping[str, pl.DataType]
     identity: Sequence[str]
 
+    def together(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Rows of segments with all columns of the state: a segment leaves out those that have only nulls."""
+        rows = pl.concat(parts, how="diagonal")
+        missing = {name: dtype for name, dtype in self.columns.items() if name not in rows.columns}
+        return rows.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in missing.items())
+
     def newest(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """The newest version of every row, in the order of their hashes, from parts that are given the oldest first."""
         filled = [part for part in parts if part.height]
         if not filled:
             return pl.DataFrame(schema={**self.columns, HASH: pl.UInt64()})
-        rows = pl.concat(filled, how="diagonal")
-        # A segment leaves out columns that have only nulls.
-        missing = {name: dtype for name, dtype in self.columns.items() if name not in rows.columns}
-        rows = rows.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in missing.items())
+        rows = self.together(filled)
         if len(filled) == 1:
             return rows
         hashes = rows[HASH].to_numpy()
@@ -209,10 +212,11 @@ class SlotState:
         there, gone = rows.filter(self._counts(rows)), rows.filter(~self._counts(rows))
         hashes, identity = distinct(gone[HASH].to_numpy()), list(self._rows.identity)
         found = [self._files.open(each).rows(hashes[each.groups.slice_of(hashes)]) for each in below if len(hashes)]
-        hidden = [part.select(identity) for part in found if part.height]
+        hidden = [part for part in found if part.height]
         if not hidden:
             return there.drop(REMOVED, strict=False)
-        return pl.concat([there, gone.join(pl.concat(hidden), on=identity, how="semi", nulls_equal=True)])
+        hiding = gone.join(self._rows.together(hidden), on=identity, how="semi", nulls_equal=True)
+        return pl.concat([there, hiding])
 
     def _next_groups(self, inputs: Sequence[SegmentRange], most_rows: int) -> GroupRange:
         """The first key groups of the inputs that have no more rows than allowed together, but at least one group."""
