@@ -25,12 +25,12 @@ def groups_of(hashes: Hashes, key_groups: int) -> npt.NDArray[np.int64]:
 
 
 def distinct(hashes: Hashes) -> Hashes:
-    """The hashes in their order, each once; several times as fast as ``np.unique``, the more so in sorted parts.
+    """The hashes in their order, each once; several times as fast as ``np.unique``.
 
     >>> distinct(np.array([7, 3, 7], dtype=np.uint64)).tolist()
     [3, 7]
     """
-    ordered = np.sort(hashes, kind="stable")
+    ordered = np.sort(hashes)
     first_of_each: Hashes = ordered[np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]]
     return first_of_each
 

@@ -88,22 +88,40 @@ class _Kept:
 def _applied(operator: AnyOperator, kept: _Kept, bounds: TimeBounds, blobs: Iterable[Blob]) -> Iterator[Applied]:
     """What the operator makes of the rows of a batch and of what is due, by ranges of key groups."""
     ordered = sorted(blobs, key=lambda blob: (blob.origin, blob.sequence))
-    partials = _brought(operator, [blob.blob for blob in ordered if blob.blob and not blob.second])
-    hashes = hashes_of(partials, operator.key)
+    first = _Brought.of(operator, [blob.blob for blob in ordered if blob.blob and not blob.second])
     due = _due_hashes(kept.state, kept.due, bounds)
     if not isinstance(operator, Joined):
-        for groups, parts, each in _passes(kept.groups, (partials,), (hashes,), due):
-            yield operator.apply(kept.concerned(parts, each, groups, bounds), parts[0], bounds)
+        for groups, (rows,), each in _passes(kept.groups, (first,), due):
+            yield operator.apply(kept.concerned((rows,), each, groups, bounds), rows, bounds)
         return
-    second = _brought(operator.second, [blob.blob for blob in ordered if blob.second])
+    second = _Brought.of(operator.second, [blob.blob for blob in ordered if blob.second])
     if operator.second.broadcast:
-        concerned = pl.concat([kept.concerned((), (hashes, due), kept.groups, bounds), kept.shared.all()])
-        yield operator.apply_both(concerned, partials, second, bounds)
+        concerned = pl.concat([kept.concerned((), (first.hashes, due), kept.groups, bounds), kept.shared.all()])
+        yield operator.apply_both(concerned, first.merged(), second.merged(), bounds)
         return
-    of_frames = (hashes, hashes_of(second, operator.second.key))
-    for groups, parts, each in _passes(kept.groups, (partials, second), of_frames, due):
-        left, right = parts
-        yield operator.apply_both(kept.concerned(parts, each, groups, bounds), left, right, bounds)
+    for groups, (left, right), each in _passes(kept.groups, (first, second), due):
+        yield operator.apply_both(kept.concerned((left, right), each, groups, bounds), left, right, bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    """What tasks have packed for one input, with the hashes of its keys."""
+
+    intake: Intake
+    partials: pl.DataFrame
+    hashes: Hashes
+    is_merged: bool
+    """Whether all comes from one blob, in which no identity is there twice."""
+
+    @classmethod
+    def of(cls, intake: Intake, blobs: Sequence[bytes]) -> _Brought:
+        partials = decode(blobs) if blobs else pl.DataFrame(schema=dict(intake.partial_schema))
+        return cls(intake, partials, hashes_of(partials, intake.key), len(blobs) <= 1)
+
+    def merged(self, places: npt.NDArray[np.int64] | None = None) -> pl.DataFrame:
+        """The rows at these places, or all, merged: into a small hash table it is several times faster."""
+        rows = self.partials if places is None else self.partials[places]
+        return rows if self.is_merged else self.intake.merge(rows)
 
 
 def _report(operator: AnyOperator, task: Task, applied: Applied, summary: SlotSummary) -> StateReport:
@@ -126,21 +144,24 @@ def _report(operator: AnyOperator, task: Task, applied: Applied, summary: SlotSu
 
 
 def _passes(
-    slot: GroupRange, frames: Sequence[pl.DataFrame], of_frames: Sequence[Hashes], due: Hashes
+    slot: GroupRange, brought: Sequence[_Brought], due: Hashes
 ) -> Iterator[tuple[GroupRange, list[pl.DataFrame], list[Hashes]]]:
-    """The key groups of a slot in ranges small enough that what they need stays in the processor's cache."""
-    ranges = slot.divided(-(-(len(due) + sum(map(len, of_frames))) // PASS_ROWS))
+    """The key groups of a slot in ranges small enough that what they need stays in the processor's cache.
+
+    Of each range the rows of every input, and the hashes of the keys that concern it.
+    """
+    ranges = slot.divided(-(-(len(due) + sum(len(each.hashes) for each in brought)) // PASS_ROWS))
     if len(ranges) == 1:
-        yield slot, list(frames), [*of_frames, due]
+        yield slot, [each.merged() for each in brought], [*(each.hashes for each in brought), due]
         return
     # By key group, not by hash: numpy sorts short numbers by counting, and what it gathers lies closer together.
-    of_groups = [groups_of(hashes, slot.of).astype(np.uint16) for hashes in of_frames]
+    of_groups = [groups_of(each.hashes, slot.of).astype(np.uint16) for each in brought]
     order = [np.argsort(groups, kind="stable") for groups in of_groups]
     of_groups = [groups[places] for groups, places in zip(of_groups, order, strict=True)]
     for groups in ranges:
         within = [places[_slice(of, groups)] for of, places in zip(of_groups, order, strict=True)]
-        parts = [frame[places] for frame, places in zip(frames, within, strict=True)]
-        hashes = [hashes[places] for hashes, places in zip(of_frames, within, strict=True)]
+        parts = [each.merged(places) for each, places in zip(brought, within, strict=True)]
+        hashes = [each.hashes[places] for each, places in zip(brought, within, strict=True)]
         yield groups, parts, [*hashes, due[groups.slice_of(due)]]
 
 
@@ -172,11 +193,3 @@ def _least(times: Iterable[int | None]) -> int | None:
 def _next_due(state: SlotState, due: Due, bounds: TimeBounds) -> int | None:
     found = state.next_due(DUE, bounds.fire - due.reach)
     return found if found is None or due.following is None else due.following(max(found - 1, bounds.fire))
-
-
-def _brought(intake: Intake, blobs: Sequence[bytes]) -> pl.DataFrame:
-    """What an input brought, merged."""
-    if not blobs:
-        return pl.DataFrame(schema=dict(intake.partial_schema))
-    partials = decode(blobs)
-    return partials if len(blobs) == 1 else intake.merge(partials)

@@ -41,9 +41,7 @@ class PaneCombiner(WindowOperator):
         is_late = aggregation.is_late(bounds, correctable=self.lateness.correctable, closes=ends)
         taken, late = aggregation.split_late(rows.with_columns(pane), bounds, is_late)
         accepted = canonical(taken, aggregation.key)
-        by = self._grouping(accepted)
-        end = {} if END in by else {END: pl.col(END).first()}
-        combined = accepted.group_by(by).agg(**end, **self._partial).select(self.partial_schema.keys())
+        combined = self._by_pane(accepted, self._partial)
         partly_late = 0
         if self.windows.overlapping and not accepted.is_empty():
             missed = has_closed(self.windows.first(pl.col(END)), bounds, self.lateness.correctable)
@@ -51,7 +49,12 @@ class PaneCombiner(WindowOperator):
         return Combined(combined, late.drop(END), accepted.height, partly_late)
 
     def merge(self, partials: pl.DataFrame) -> pl.DataFrame:
-        return partials.group_by(*self.key, END).agg(**self._merged).select(self.partial_schema.keys())
+        return self._by_pane(partials, self._merged)
+
+    def _by_pane(self, rows: pl.DataFrame, aggregates: Mapping[str, pl.Expr]) -> pl.DataFrame:
+        by = self._grouping(rows)
+        end = {} if END in by else {END: pl.col(END).first()}
+        return rows.group_by(by).agg(**end, **aggregates).select(self.partial_schema.keys())
 
     @property
     def _window(self) -> tuple[pl.Expr, pl.Expr]:
