@@ -74,10 +74,13 @@ class Job:
         """Until one more batch has ended and the next one is anywhere between its beginning and its end."""
         flow = self.log.parent
         before = len(history.read(flow))
-        while len(batches := history.read(flow)) == before and process.poll() is None:
+        while len(history.read(flow)) == before and process.poll() is None:
             time.sleep(0.02)
-        # The first batches of a process take longest; the others tell how long the next one will take.
-        time.sleep(chance.uniform(0, 1.2) * min(entry.seconds.batch for entry in batches))
+        time.sleep(chance.uniform(0, 1.2) * self.shortest_batch())
+
+    def shortest_batch(self) -> float:
+        """In seconds, about as long as the next one: the first batches of a process take longer."""
+        return min(entry.seconds.batch for entry in history.read(self.log.parent))
 
     def said(self) -> str:
         """The end of everything the job has printed."""

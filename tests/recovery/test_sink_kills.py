@@ -55,7 +55,8 @@ class Kills:
     def leave_every_row_once(self, kind: str, address: str, *, kills: int, rows: int, seed: str) -> None:
         """Kill a job that writes to one kind of sink; nothing is lost, nothing is there twice."""
         job = self.new_job(f"kills-{kind}", "sink_job.py")
-        files = max(12, kills + 10)
+        # Five batches for each kill: several may end until a job is killed that has lost a worker.
+        files = 10 + 5 * kills
         expected = self.prepared(job, kind, address, rows=rows, files=files)
         arguments = ("--sink", kind, "--address", address, "--rows-per-batch", str(rows // files + 1))
         chance = random.Random(seed)
@@ -65,7 +66,7 @@ class Kills:
                 job.wait_for_a_moment(process, chance)
                 if chance.random() < 0.5:
                     self.kill_a_worker(process, chance)
-                    time.sleep(chance.uniform(0, 1.5))
+                    time.sleep(chance.uniform(0, 3) * job.shortest_batch())
                 assert process.poll() is None, f"the job ended before kill {number}: {job.said()}"
         assert job.run(*arguments, timeout=1800) == 0, job.said()
         late = sum(entry.account.steps["spend"].late for entry in history.read(job.log.parent))
