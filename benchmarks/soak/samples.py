@@ -6,12 +6,12 @@ import csv
 import os
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import psutil
 
-from benchmarks.wheel.systems import memory_of
 from headrace.observe import history
 from headrace.observe.history import HistoryEntry
 
@@ -30,7 +30,7 @@ class Sample:
     files: int
     """In the checkpoint."""
     memory_bytes: int
-    """The proportional set size of all processes of the flow."""
+    """What all processes of the flow hold, without the pages of files, which other programs may share."""
     batch_seconds: float
     """The median of the batches since the look before."""
 
@@ -60,7 +60,7 @@ class Sampler:
             newest.state.rows,
             newest.state.bytes,
             sum(len(files) for _, _, files in os.walk(self._checkpoint)),
-            memory_of(self._root),
+            _memory_of(self._root),
             round(statistics.median(entry.seconds.batch for entry in entries), 3),
         )
 
@@ -74,6 +74,18 @@ class Sampler:
                 if line.endswith(b"\n"):
                     self._read += len(line)
                     yield history.parse(line)
+
+
+def _memory_of(root: psutil.Process) -> int:
+    """The anonymous memory of a process and its descendants in bytes; what a fork shares counts once."""
+    held = 0
+    # A process may end while it is looked at.
+    with suppress(psutil.NoSuchProcess):
+        for process in (root, *root.children(recursive=True)):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+                held += sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss_Anon:"))
+    return held
 
 
 def write_csv(samples: Sequence[Sample], file: Path) -> None:
