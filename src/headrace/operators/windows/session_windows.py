@@ -102,7 +102,7 @@ class RevisedSessionOperator(SessionOperator):
         late = None
         known = state.with_columns(
             pl.int_range(pl.len()).alias(PLACE), pl.lit(False).alias(TOUCHED), pl.lit(False).alias(MERGED)
-        )
+        ).sort(FIRST)
         known, rows = self._show(known, (self._end > bounds.before) & (self._end <= bounds.late), pane="on_time")
         outputs += rows
         known = self._unexpired(known, bounds.late)
