@@ -1,4 +1,7 @@
-"""Aggregates in plain Python, slow and obviously right: every answer is computed from all rows of a group at once."""
+"""Aggregates in plain Python, slow and obviously right: every answer is computed from all rows of a group at once.
+
+The rows come in the order of their positions.
+"""
 
 from __future__ import annotations
 
@@ -74,22 +77,32 @@ def deviation(rows: Sequence[Row], *, sample: bool) -> Any:
     return found if found is None else math.sqrt(found)
 
 
+def in_order(rows: Sequence[Row]) -> list[Row]:
+    """The rows by event time, then by position."""
+    return sorted(rows, key=lambda row: row.time)
+
+
+def ranked(rows: Sequence[Row]) -> list[Row]:
+    """The rows with another value by that, then by event time, then by position."""
+    return sorted((row for row in in_order(rows) if row.other is not None), key=lambda row: order(row.other))
+
+
 def first(rows: Sequence[Row]) -> Any:
-    return one_zero(min(rows, key=lambda row: (row.time, order(row.value))).value) if rows else None
+    return one_zero(in_order(rows)[0].value) if rows else None
 
 
 def last(rows: Sequence[Row]) -> Any:
-    return one_zero(max(rows, key=lambda row: (row.time, order(row.value))).value) if rows else None
+    return one_zero(in_order(rows)[-1].value) if rows else None
 
 
 def min_by(rows: Sequence[Row]) -> Any:
-    placed = [row for row in rows if row.other is not None]
-    return one_zero(min(placed, key=lambda row: (order(row.other), order(row.value))).value) if placed else None
+    placed = ranked(rows)
+    return one_zero(placed[0].value) if placed else None
 
 
 def max_by(rows: Sequence[Row]) -> Any:
-    placed = [row for row in rows if row.other is not None]
-    return one_zero(max(placed, key=lambda row: (order(row.other), order(row.value))).value) if placed else None
+    placed = ranked(rows)
+    return one_zero(placed[-1].value) if placed else None
 
 
 def top(rows: Sequence[Row], n: int) -> list[Any]:
@@ -104,8 +117,7 @@ def top_of(rows: Sequence[Row], n: int) -> list[tuple[Any, Any]]:
 
 
 def collected_list(rows: Sequence[Row], at_most: int) -> list[Any]:
-    kept = sorted((row for row in rows if row.value is not None), key=lambda row: (row.time, order(row.value)))
-    return [one_zero(row.value) for row in kept[:at_most]]
+    return [one_zero(row.value) for row in in_order(rows) if row.value is not None][:at_most]
 
 
 def weighted_mean(rows: Sequence[Row], half_life: int) -> float | None:
@@ -129,16 +141,20 @@ ANSWERS: dict[str, Callable[[Sequence[Row]], Any]] = {
     "count(DISTINCT x)": lambda rows: len(different(rows)),
     "min(x)": lambda rows: known(rows)[0] if known(rows) else None,
     "max(x)": lambda rows: known(rows)[-1] if known(rows) else None,
+    "hr.top('x', n=2)": lambda rows: top(rows, 2),
+    "hr.top('x', n=3, of='y')": lambda rows: [{"x": x, "y": y} for x, y in top_of(rows, 3)],
+    "hr.collect_set('x', at_most=2)": lambda rows: different(rows)[:2],
+}
+"""For values of any type."""
+
+POSITIONAL: dict[str, Callable[[Sequence[Row]], Any]] = {
     "first(x)": first,
     "last(x)": last,
     "min_by(x, y)": min_by,
     "max_by(x, y)": max_by,
-    "hr.top('x', n=2)": lambda rows: top(rows, 2),
-    "hr.top('x', n=3, of='y')": lambda rows: [{"x": x, "y": y} for x, y in top_of(rows, 3)],
     "hr.collect_list('x', at_most=3)": lambda rows: collected_list(rows, 3),
-    "hr.collect_set('x', at_most=2)": lambda rows: different(rows)[:2],
 }
-"""For values of any type."""
+"""The same, where the positions of rows break ties."""
 
 NUMBERS: dict[str, Callable[[Sequence[Row]], Any]] = {
     "sum(x)": total,

@@ -63,10 +63,10 @@ class Life:
             self.results.append((*result, pane, self.revision))
         else:
             if self.given is not None:
-                self.results.append((*self.given, pane, self.revision - 1, "update_before"))
+                self.results.append((*self.given, "update_before"))
             change = "insert" if self.given is None else "update_after"
             self.results.append((*result, pane, self.revision, change))
-        self.given = result
+        self.given = (*result, pane, self.revision)
         self.revision += 1
         self.unseen = []
 

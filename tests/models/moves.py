@@ -51,7 +51,8 @@ def played(given: Sequence[Move], observe: Observer, *, unit: timedelta = MINUTE
     """The elements of a timeline, of which the model is told batch by batch; at the end everything closes."""
     by_clock, passed, number = start + timedelta(days=365), start, 0
     elements: list[Any] = [clock(by_clock), at(start, account=OPENING, amount=0), watermark(start)]
-    observe(micros(passed), micros(by_clock), [Event(OPENING, micros(start), 0)])
+    observe(0, micros(by_clock), [Event(OPENING, micros(start), 0)])
+    observe(micros(passed), micros(by_clock), [])
     for move in given:
         by_clock += timedelta(seconds=move.seconds)
         elements.append(clock(by_clock))

@@ -95,7 +95,7 @@ class Model:
         if last.since_previous is not None:
             ends.append(self.events[place].time + last.since_previous)
         until = sum(event.time < min(ends) for event in self.events)
-        return (min(ends), until) if self._allowed(taken, until) else None
+        return (min(ends), until) if self._allowed(taken, until - 1) else None
 
     def _walk(self, elements: Sequence[Element], taken: Taken, head: str | None = None) -> Iterator[Taken]:
         if not elements:
@@ -160,9 +160,9 @@ class Model:
                 yield Taken((*taken.rows, (place, str(element.step))))
 
     def _allowed(self, taken: Taken, place: int) -> bool:
-        """Whether the next row may be the one at a place, given what must not come before it."""
+        """Whether the next row may be the one at a place, given what must not come before it, nor be it."""
         for letters, behind in taken.bans:
-            if any(self.events[each].letter in letters for each in range(behind + 1, place)):
+            if any(event.letter in letters for event in self.events[behind + 1 : place + 1]):
                 return False
         if taken.greedy is None:
             return True

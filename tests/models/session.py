@@ -102,15 +102,17 @@ class Shown:
     preview_at: int | None = None
     revision: int = 0
     given: tuple[Any, ...] | None = None
-    """Start, end and values as they were told last."""
+    """Start, end, values, pane and revision as they were told last."""
 
 
 @dataclass
 class Previewed:
-    """Sessions of one key, forgotten at their close, with previews at multiples of the clock."""
+    """Sessions of one key, forgotten at their close, with previews at multiples of a time."""
 
     gap: Gap
     every: int
+    by_event_time: bool = False
+    """Whether previews go by event time, and not by the clock."""
     open: list[Shown] = field(default_factory=list)
     results: list[tuple[Any, ...]] = field(default_factory=list)
     """Start, end, values, pane, revision and change of every result."""
@@ -121,6 +123,7 @@ class Previewed:
         for session in [each for each in self.open if end_of(each.rows, self.gap) <= watermark]:
             self._tell(session, "on_time")
             self.open.remove(session)
+        now = watermark if self.by_event_time else clock
         known = self.open
         every_row = [row for session in known for row in session.rows] + rows
         self.open = []
@@ -129,31 +132,32 @@ class Previewed:
             if end_of(together, self.gap) <= watermark:
                 self.late += together
             else:
-                self.open.append(self._made_one(together, sorted(members, key=_first), clock))
+                self.open.append(self._made_one(together, sorted(members, key=_first), now))
         for session in self.open:
-            if session.preview_at is not None and session.preview_at <= clock:
+            if session.preview_at is not None and session.preview_at <= now:
                 self._tell(session, "early")
 
-    def _made_one(self, rows: Rows, members: list[Shown], clock: int) -> Shown:
+    def _made_one(self, rows: Rows, members: list[Shown], now: int) -> Shown:
         """The session of these rows; where several were told of, the first remains, and is told again at once."""
         new = len(rows) - sum(len(each.rows) for each in members)
         made = Shown(rows, new + sum(each.unseen for each in members))
         made.preview_at = min((each.preview_at for each in members if each.preview_at is not None), default=None)
         if made.unseen and made.preview_at is None:
-            made.preview_at = (clock // self.every + 1) * self.every
+            passed = max(now, _first(made)) if self.by_event_time else now
+            made.preview_at = (passed // self.every + 1) * self.every
         known = [each for each in members if each.given is not None]
         if known:
             made.revision, made.given = known[0].revision, known[0].given
         for swallowed in known[1:]:
-            self.results.append((*(swallowed.given or ()), "early", swallowed.revision, "delete"))
-            made.preview_at = clock
+            self.results.append((*(swallowed.given or ()), "delete"))
+            made.preview_at = now
         return made
 
     def _tell(self, session: Shown, pane: str) -> None:
         change = "insert" if session.given is None else "update_after"
         start = min(row.time for row in session.rows)
-        session.given = (start, end_of(session.rows, self.gap), *values(session.rows))
-        self.results.append((*session.given, pane, session.revision, change))
+        session.given = (start, end_of(session.rows, self.gap), *values(session.rows), pane, session.revision)
+        self.results.append((*session.given, change))
         session.revision += 1
         session.unseen, session.preview_at = 0, None
 

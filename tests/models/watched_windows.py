@@ -25,17 +25,20 @@ class Window:
     """Aggregates, pane and revision of every result; the change where results are taken back."""
     revision: int = 0
     given: tuple[Any, ...] | None = None
+    """The last result, with its pane and revision."""
 
 
 @dataclass
 class Watched:
-    """Windows that close at their end and are corrected for so long, with previews at multiples of the clock."""
+    """Windows that close at their end and are corrected for so long, with previews at multiples of a time."""
 
     covering: Covering
     correctable: int = 0
     every: int | None = None
     panes: str = "accumulating"
     keyed: bool = True
+    by_event_time: bool = False
+    """Whether previews go by event time, and not by the clock."""
     windows: dict[Place, Window] = field(default_factory=lambda: defaultdict(Window))
     late: list[tuple[Event, int]] = field(default_factory=list)
     """The rows that no window takes, and how far they are behind the watermark."""
@@ -51,6 +54,7 @@ class Watched:
             if end <= watermark and not window.closed:
                 self._tell(window, "on_time")
                 window.closed = True
+        now = watermark if self.by_event_time else clock
         touched = [place for row in rows for place in self._take(row, watermark)]
         for place in dict.fromkeys(touched):
             window = self.windows[place]
@@ -58,9 +62,10 @@ class Watched:
                 self._tell(window, "late")
                 window.closed = True
             elif self.every is not None and window.preview_at is None:
-                window.preview_at = (clock // self.every + 1) * self.every
+                passed = max(now, place[1]) if self.by_event_time else now
+                window.preview_at = (passed // self.every + 1) * self.every
         for window in self.windows.values():
-            if window.preview_at is not None and window.preview_at <= clock:
+            if window.preview_at is not None and window.preview_at <= now:
                 self._tell(window, "early")
 
     def _take(self, row: Event, watermark: int) -> list[Place]:
@@ -80,10 +85,10 @@ class Watched:
             window.results.append((*result, pane, window.revision))
         else:
             if window.given is not None:
-                window.results.append((*window.given, pane, window.revision - 1, "update_before"))
+                window.results.append((*window.given, "update_before"))
             change = "insert" if window.given is None else "update_after"
             window.results.append((*result, pane, window.revision, change))
-        window.given = result
+        window.given = (*result, pane, window.revision)
         window.revision += 1
         window.unseen = []
         window.preview_at = None

@@ -360,18 +360,23 @@ def test_a_day_of_25_hours_is_shown_by_the_clock_up_to_its_last_hour() -> None:
     )
 
 
-def test_previews_by_event_time_are_counted_from_the_beginning_of_a_day_and_end_with_its_23_hours() -> None:
+def test_previews_by_event_time_come_at_whole_multiples_of_utc_and_end_with_a_day_of_23_hours() -> None:
     timeline(
         daily.emit(hr.on_close(early=hr.every("12 hours", time="event"))).late(hr.side_output()),
-        at("2026-03-29T00:30", shop="a", amount=1),
-        watermark("2026-03-29T10:59:59.999999"),
+        at("2026-03-28T23:30", shop="a", amount=1),
+        watermark("2026-03-28T23:59:59.999999"),
+        expect(),
+        watermark("2026-03-29T00:00"),
+        expect(shop="a", window=SHORT, n=1, sold=1, pane="early", revision=0),
+        at("2026-03-29T00:30", shop="a", amount=4),
+        watermark("2026-03-29T11:59:59.999999"),
         expect(),
         crash(),
-        watermark("2026-03-29T11:00"),
-        expect(shop="a", window=SHORT, n=1, sold=1, pane="early", revision=0),
+        watermark("2026-03-29T12:00"),
+        expect(shop="a", window=SHORT, n=2, sold=5, pane="early", revision=1),
         at("2026-03-29T12:00", shop="a", amount=2),
         watermark("2026-03-29T22:00"),
-        expect(shop="a", window=SHORT, n=2, sold=3, pane="on_time", revision=1),
+        expect(shop="a", window=SHORT, n=3, sold=7, pane="on_time", revision=2),
         watermark("2026-03-29T23:00"),
         expect(),
     )
@@ -410,14 +415,14 @@ def test_retracting_panes_of_a_day_of_23_hours_take_back_what_they_gave_across_c
         expect(
             row(shop="a", window=SHORT, n=1, sold=1, pane="early", revision=0, change="update_before"),
             row(shop="a", window=SHORT, n=2, sold=3, pane="early", revision=1, change="update_after"),
-            row(shop="a", window=SHORT, n=2, sold=3, pane="on_time", revision=1, change="update_before"),
+            row(shop="a", window=SHORT, n=2, sold=3, pane="early", revision=1, change="update_before"),
             row(shop="a", window=SHORT, n=2, sold=3, pane="on_time", revision=2, change="update_after"),
         ),
         at("2026-03-29T21:59", shop="a", amount=4),
         crash(),
         batch(),
         expect(
-            row(shop="a", window=SHORT, n=2, sold=3, pane="late", revision=2, change="update_before"),
+            row(shop="a", window=SHORT, n=2, sold=3, pane="on_time", revision=2, change="update_before"),
             row(shop="a", window=SHORT, n=3, sold=7, pane="late", revision=3, change="update_after"),
         ),
         expect(output="late"),

@@ -226,12 +226,13 @@ def test_retracting_panes_take_the_old_value_back_first() -> None:
         batch(),
         expect(result(1, 1.0, "early", 0, change="update_before"), result(2, 3.0, "early", 1, change="update_after")),
         watermark("11:00"),
-        expect(
-            result(2, 3.0, "on_time", 1, change="update_before"), result(2, 3.0, "on_time", 2, change="update_after")
-        ),
+        expect(result(2, 3.0, "early", 1, change="update_before"), result(2, 3.0, "on_time", 2, change="update_after")),
         at("10:07", account="a", amount=4.0),
         batch(),
-        expect(result(2, 3.0, "late", 2, change="update_before"), result(3, 7.0, "late", 3, change="update_after")),
+        expect(result(2, 3.0, "on_time", 2, change="update_before"), result(3, 7.0, "late", 3, change="update_after")),
+        at("10:08", account="a", amount=8.0),
+        batch(),
+        expect(result(3, 7.0, "late", 3, change="update_before"), result(4, 15.0, "late", 4, change="update_after")),
     )
 
 

@@ -205,14 +205,15 @@ def as_read(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:
             min(least, default=None),
             max(most, default=None),
         )
-    current: tuple[Any, ...] | None = None
+    current: dict[str, Any] | None = None
     for row in rows:
         if row["change"] == "update_before":
-            assert values(row) == current
+            assert current is not None
+            assert row == {**current, "change": "update_before"}
             current = None
         else:
             assert current is None
             assert row["change"] == ("insert" if row["revision"] == 0 else "update_after")
-            current = values(row)
+            current = row
     assert current is not None
-    return current
+    return values(current)

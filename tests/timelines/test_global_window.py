@@ -92,7 +92,7 @@ def test_retracting_panes_take_the_result_before_back_within_a_batch_and_across_
                 window="10:01/10:31:00.000001",
                 paid=52,
                 revision=2,
-                pane="on_time",
+                pane="early",
                 change="update_before",
             ),
             row(visitor="a", window="10:01/11:31", paid=52, revision=3, pane="on_time", change="update_after"),

@@ -479,6 +479,19 @@ def test_what_must_not_come_in_a_group_counts_on_where_the_groups_last_step_is_m
     )
 
 
+@pytest.mark.spark
+def test_a_row_that_a_negation_forbids_is_no_later_step_be_it_the_last_or_not() -> None:
+    calm = pattern("calm", key="k").begin("a", "kind = 'a'").not_followed_by("b", "kind = 'b'")
+    last = calm.followed_by("s", "kind IN ('b', 'c')")
+    rows = (
+        *(at(f"10:0{minute}", k="forbidden", kind=kind) for minute, kind in enumerate("abcd")),
+        *(at(f"10:0{minute}", k="allowed", kind=kind) for minute, kind in enumerate("acbd")),
+    )
+    for step in (last, last.followed_by("d", "kind = 'd'")):
+        chosen = step.within("1 hour").select(s="s.kind").late(hr.drop())
+        timeline(chosen, *rows, crash(), watermark("12:00"), expect(k="allowed", s="c"))
+
+
 def test_rows_that_are_a_match_when_the_time_is_over_do_not_run_out_of_time_too() -> None:
     step = (
         pattern("quiet", key="k")

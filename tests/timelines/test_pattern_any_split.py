@@ -32,6 +32,7 @@ CHAINS = {
     "strict": group().begin("a").next("b").times(1, 3).consecutive().greedy().next("c"),
     "not next": group().begin("a").not_next("n", "b").followed_by("c"),
     "never": group().begin("a").not_followed_by("n", "b").followed_by("c"),
+    "forbidden": group().begin("a").not_followed_by("n", "b").followed_by("c", "bc"),
     "silent": group().begin("a").not_followed_by("n", "bc"),
     "group": group().begin("a").followed_by(group().begin("b").next("c")).times(1, 2),
     "optional": group().begin("a").next("b").optional().next("c"),

@@ -149,19 +149,24 @@ def followed(story: list[dict[str, Any]], panes: str) -> tuple[model.Place, tupl
         change = row["change"]
         if change == "update_before":
             assert panes == "retracting"
-            assert (place(row), values(row), row["revision"]) == (place(current[-1]), values(current[-1]), revision)
+            assert row == {**current[-1], "change": "update_before"}
             continue
+        if change == "delete":
+            assert row is story[-1]
+            assert {**row, **given_of(current[-1])} == {**current[-1], "change": "delete"}
+            assert values(row) == together(current, panes)
+            return None
         assert row["revision"] == revision + 1
         assert (change == "insert") == (row["revision"] == 0 or not current)
         revision = row["revision"]
-        if change == "delete":
-            assert row is story[-1]
-            assert place(row) == place(current[-1])
-            assert values(row) == together(current, panes)
-            return None
         current.append(row)
     assert story[-1]["pane"] != "early"
     return place(current[-1]), together(current, panes)
+
+
+def given_of(row: dict[str, Any]) -> dict[str, Any]:
+    """What the row says of its session's rows: of discarding panes a deletion takes back all together."""
+    return {name: row[name] for name in AGGREGATES}
 
 
 def together(rows: list[dict[str, Any]], panes: str) -> tuple[Any, ...]:

@@ -141,7 +141,7 @@ def test_a_late_row_with_a_long_gap_takes_a_session_back_and_corrects_another() 
         batch(),
         expect(
             row(visitor="a", window="10:00/10:30", session_id="10:00", clicks=3, revision=1, change="update_after"),
-            row(visitor="a", window="10:20/10:30", session_id="10:20", clicks=1, revision=1, change="delete"),
+            row(visitor="a", window="10:20/10:30", session_id="10:20", clicks=1, revision=0, change="delete"),
         ),
         seen("10:25", 30),
         batch(),

@@ -113,7 +113,7 @@ def test_a_late_row_that_bridges_two_emitted_sessions_keeps_the_earlier_and_dele
         batch(),
         expect(
             result("10:00/11:20", "10:00", 3, 7, "late", 1, "update_after"),
-            result("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
+            result("10:50/11:20", "10:50", 1, 2, "on_time", 0, "delete"),
         ),
         click("10:45", 8),
         batch(),
@@ -138,7 +138,7 @@ def test_a_session_bridged_by_a_late_row_after_a_crash() -> None:
         batch(),
         expect(
             result("10:00/11:20", "10:00", 3, 7, "late", 1, "update_after"),
-            result("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
+            result("10:50/11:20", "10:50", 1, 2, "on_time", 0, "delete"),
         ),
         crash(),
         watermark("23:00"),
@@ -164,8 +164,8 @@ def test_rows_that_bridge_three_emitted_sessions_delete_two() -> None:
         batch(),
         expect(
             result("10:00/11:50", "10:00", 5, 31, "late", 1, "update_after"),
-            result("10:40/11:10", "10:40", 1, 2, "late", 1, "delete"),
-            result("11:20/11:50", "11:20", 1, 4, "late", 1, "delete"),
+            result("10:40/11:10", "10:40", 1, 2, "on_time", 0, "delete"),
+            result("11:20/11:50", "11:20", 1, 4, "on_time", 0, "delete"),
         ),
     )
 
@@ -182,7 +182,7 @@ def test_a_deleted_session_shows_what_was_emitted_of_it_last() -> None:
         batch(),
         expect(
             result("10:00/11:25", "10:00", 4, 15, "early", 1, "update_after"),
-            result("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
+            result("10:50/11:20", "10:50", 1, 2, "on_time", 0, "delete"),
         ),
         watermark("11:25"),
         expect(result("10:00/11:25", "10:00", 4, 15, "on_time", 2, "update_after")),
@@ -295,7 +295,7 @@ def test_the_batch_in_which_a_session_closes_may_correct_and_delete_it_too() -> 
             result("10:00/10:30", "10:00", 1, 1, "on_time", 0, "insert"),
             result("10:00/11:20", "10:00", 3, 7, "late", 1, "update_after"),
             result("10:50/11:20", "10:50", 1, 2, "on_time", 0, "insert"),
-            result("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
+            result("10:50/11:20", "10:50", 1, 2, "on_time", 0, "delete"),
         ),
         event_time=hr.event_time("at"),
     )
@@ -364,7 +364,7 @@ def test_previews_of_two_sessions_that_become_one_leave_one() -> None:
         batch(),
         expect(
             result("10:00/11:20", "10:00", 3, 7, "early", 1, "update_after"),
-            result("10:50/11:20", "10:50", 1, 2, "early", 1, "delete"),
+            result("10:50/11:20", "10:50", 1, 2, "early", 0, "delete"),
         ),
         watermark("11:20"),
         expect(result("10:00/11:20", "10:00", 3, 7, "on_time", 2, "update_after")),
@@ -391,23 +391,27 @@ def test_previews_by_the_clock_come_on_a_quiet_stream_too_and_only_after_changes
     )
 
 
-def test_previews_by_event_time_count_from_the_first_row() -> None:
+def test_previews_by_event_time_come_at_whole_multiples_wherever_the_session_begins() -> None:
     timeline(
         visits.emit(hr.on_close(early=hr.every("20 minutes", time="event"))).late(hr.side_output()),
         click("10:05"),
         click("10:30", 2),
-        watermark("10:24:59"),
+        watermark("10:19:59"),
         expect(),
-        watermark("10:25"),
+        watermark("10:20"),
         expect(result("10:05/11:00", "10:05", 2, 3, "early", 0, "insert")),
         click("10:45", 4),
         batch(),
-        watermark("10:44"),
+        watermark("10:39"),
         expect(),
-        watermark("10:50"),
+        crash(),
+        watermark("10:40"),
         expect(result("10:05/11:15", "10:05", 3, 7, "early", 1, "update_after")),
-        watermark("11:15"),
-        expect(result("10:05/11:15", "10:05", 3, 7, "on_time", 2, "update_after")),
+        click("10:50", 8),
+        watermark("11:00"),
+        expect(result("10:05/11:20", "10:05", 4, 15, "early", 2, "update_after")),
+        watermark("11:20"),
+        expect(result("10:05/11:20", "10:05", 4, 15, "on_time", 3, "update_after")),
     )
 
 
@@ -447,7 +451,7 @@ def test_what_a_merge_takes_back_is_told_again_at_once() -> None:
         batch(),
         expect(
             result("10:00/11:21", "10:00", 5, 14, "early", 1, "update_after"),
-            result("10:50/11:21", "10:50", 2, 4, "early", 1, "delete"),
+            result("10:50/11:21", "10:50", 2, 4, "early", 0, "delete"),
         ),
     )
 
@@ -512,7 +516,7 @@ def test_a_merge_with_discarding_panes_takes_back_all_that_was_given_and_gives_i
         # 10:50 has given 2 and 4; both are new for 10:00.
         expect(
             result("10:00/11:21", "10:00", 3, 14, "early", 1, "update_after"),
-            result("10:50/11:21", "10:50", 2, 6, "early", 2, "delete"),
+            result("10:50/11:21", "10:50", 2, 6, "early", 1, "delete"),
         ),
         click("11:00", 16),
         batch(),
@@ -527,7 +531,7 @@ def test_retracting_panes_take_back_what_was_given_with_the_window_it_had() -> N
         click("09:45", 4),
         batch(),
         expect(
-            result("10:00/10:30", "10:00", 1, 1, "late", 0, "update_before"),
+            result("10:00/10:30", "10:00", 1, 1, "on_time", 0, "update_before"),
             result("09:45/10:30", "10:00", 2, 5, "late", 1, "update_after"),
         ),
         click("10:25", 8),
@@ -536,7 +540,7 @@ def test_retracting_panes_take_back_what_was_given_with_the_window_it_had() -> N
         expect(
             result("09:45/10:30", "10:00", 2, 5, "late", 1, "update_before"),
             result("09:45/11:20", "10:00", 4, 15, "late", 2, "update_after"),
-            result("10:50/11:20", "10:50", 1, 2, "late", 1, "delete"),
+            result("10:50/11:20", "10:50", 1, 2, "on_time", 0, "delete"),
         ),
     )
 
@@ -584,7 +588,7 @@ def test_late_rows_without_a_key() -> None:
         at("10:25", visitor="c"),
         batch(),
         expect(
-            row(window="10:00/11:20", n=3, revision=1, change="update_after"),
-            row(window="10:50/11:20", n=1, revision=1, change="delete"),
+            row(window="10:00/11:20", n=3, pane="late", revision=1, change="update_after"),
+            row(window="10:50/11:20", n=1, pane="on_time", revision=0, change="delete"),
         ),
     )

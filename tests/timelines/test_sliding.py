@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import headrace as hr
@@ -486,7 +488,7 @@ def test_retracting_takes_back_what_was_given() -> None:
         batch(),
         expect(
             row(account="a", amount=4, spent=5, pane="late", revision=0, change="insert"),
-            row(account="a", amount=2, spent=3, pane="late", revision=0, change="update_before"),
+            row(account="a", amount=2, spent=3, pane="on_time", revision=0, change="update_before"),
             row(account="a", amount=2, spent=7, pane="late", revision=1, change="update_after"),
         ),
         at("10:00:31", account="a", amount=8),
@@ -506,15 +508,15 @@ def test_what_is_taken_back_is_to_the_last_digit_what_was_given() -> None:
         element for minute in range(1, 20) for element in (at(f"10:{minute:02d}:30", account="a", price=0.7), batch())
     ]
     played = play(prices.panes(hr.retracting()), *rows, watermark("10:40"), *late)
-    given: dict[str, float] = {}
+    given: dict[str, dict[str, Any]] = {}
     retracted = 0
     for result in played.main:
         place = str((result["at"], result["price"]))
         if result["change"] == "update_before":
-            assert given.pop(place) == result["total"]
+            assert {**given.pop(place), "change": "update_before"} == result
             retracted += 1
         else:
-            given[place] = result["total"]
+            given[place] = result
     assert retracted > 200
 
 

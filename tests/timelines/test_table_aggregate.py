@@ -333,6 +333,31 @@ def test_totals_follow_windows_that_take_their_results_back(emission: Any) -> No
     )
 
 
+@pytest.mark.spark
+def test_a_row_that_is_taken_back_leaves_the_group_of_its_own_pane() -> None:
+    previewed = hr.tumbling("hourly", size="1 hour", key="account").agg(spent="sum(amount)").emit(hr.on_update())
+    totals = hr.table_aggregate("totals", key="pane").agg(rows="count(*)", spent="sum(spent)")
+    timeline(
+        (previewed.panes(hr.retracting()).late(hr.update_for("1 hour")), totals),
+        at("10:05", account="a", amount=1.0),
+        batch(),
+        expect(pane="early", rows=1, spent=1.0, change="insert"),
+        crash(),
+        watermark("11:00"),
+        expect(
+            row(pane="early", rows=1, spent=1.0, change="delete"),
+            row(pane="on_time", rows=1, spent=1.0, change="insert"),
+        ),
+        at("10:06", account="a", amount=2.0),
+        crash(),
+        batch(),
+        expect(
+            row(pane="on_time", rows=1, spent=1.0, change="delete"),
+            row(pane="late", rows=1, spent=3.0, change="insert"),
+        ),
+    )
+
+
 def test_totals_follow_a_join_that_takes_rows_back() -> None:
     joined = hr.interval_join("paid", on="id", between=("0 seconds", "10 minutes"), how="left")
     totals = hr.table_aggregate("totals", key="id").agg(rows="count(*)", paid="sum(paid)")

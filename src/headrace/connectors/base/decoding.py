@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -77,7 +78,7 @@ class Decoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Decoder:
+class Decoder(ABC):
     """Reads one file chunk by chunk; a broken file gives dead rows, never an exception."""
 
     columns: Columns
@@ -91,9 +92,9 @@ class Decoder:
             first_line = next(iter(str(error).strip().splitlines()), "unknown error")
             yield Decoded.of_letter(self.columns.types, "FILE_UNREADABLE", first_line)
 
+    @abstractmethod
     def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
         """The chunks of an open file of this name."""
-        raise NotImplementedError
 
 
 def too_large(lines: Lines, most: int) -> dict[int, Verdict]:

@@ -83,7 +83,10 @@ class BoundAggregate:
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction(ABC):
-    """What an aggregate computes of its rows, whatever their grouping and order; no rows change nothing."""
+    """What an aggregate computes of its rows, whatever their grouping; no rows change nothing.
+
+    Rows and partials of a group come in the order of arrival, which breaks ties of event time.
+    """
 
     arguments: tuple[RowExpression, ...]
 

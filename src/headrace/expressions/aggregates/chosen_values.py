@@ -22,11 +22,12 @@ from headrace.expressions.aggregates.aggregate import (
     map_groups,
     parse_argument,
 )
-from headrace.expressions.operands import Operand
 from headrace.key_hash import canonical_value
 from headrace.stability import stable
 
 Which = Literal["min", "max"]
+BY, TIME, VALUE = "by", "time", "value"
+"""The state of a chosen value: what it was chosen by, and itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +45,38 @@ class Extreme(AggregateFunction):
 
 @dataclass(frozen=True, slots=True)
 class ValueAtExtreme(AggregateFunction):
-    """The value of the row with the least or greatest event time, or second argument.
+    """The value of the first or last row by event time, or of the row with the least or greatest second argument.
 
-    Of rows that tie it is the least or greatest value, null being less than any other.
+    Of rows that tie it is the first or last by event time, then by position: a group has its rows in that order.
     """
 
     name: str
     which: Which
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
-        value, *others = (scope.ordered(argument, self.name) for argument in self.arguments)
-        by = others[0] if others else Operand(scope.time, pl.Int64())
-
-        def chosen(by_column: pl.Expr, values: pl.Expr) -> dict[str, pl.Expr]:
-            best = extreme(self.which, by_column, by.dtype)
-            tied = values.filter(by_column == best)
-            found = extreme(self.which, tied, value.dtype)
-            if self.which == "min":
-                found = pl.when(tied.null_count() == 0).then(found)
-            return {"by": best, "value": found}
-
+        value = self.arguments[0].operand(scope.schema)
+        rows, types = {TIME: scope.time, VALUE: value.value}, {TIME: pl.Int64(), VALUE: value.dtype}
+        if len(self.arguments) > 1:
+            by = scope.ordered(self.arguments[1], self.name)
+            rows, types = {BY: by.value, **rows}, {BY: by.dtype, **types}
         return BoundAggregate(
-            types={"by": by.dtype, "value": value.dtype},
-            partial=chosen(scope.select(by.value), scope.select(value.value)),
-            merge=chosen(scope.state("by"), scope.state("value")),
-            result=scope.state("value"),
+            types=types,
+            partial=self._chosen({name: scope.select(each) for name, each in rows.items()}, types),
+            merge=self._chosen({name: scope.state(name) for name in types}, types),
+            result=scope.state(VALUE),
             result_type=value.dtype,
         )
+
+    def _chosen(self, rows: Mapping[str, pl.Expr], types: Mapping[str, pl.DataType]) -> dict[str, pl.Expr]:
+        """The columns of the first or last row in the order of all columns but the value."""
+        chosen: dict[str, pl.Expr] = {}
+        left = dict(rows)
+        for name in [name for name in rows if name != VALUE]:
+            chosen[name] = extreme(self.which, left[name], types[name])
+            is_tied = left[name] == chosen[name]
+            left = {other: column.filter(is_tied) for other, column in left.items()}
+        value = left[VALUE].first() if self.which == "min" else left[VALUE].last()
+        return {**chosen, VALUE: canonical_value(value, types[VALUE])}
 
 
 def extreme(which: Which, value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
@@ -82,7 +88,7 @@ def extreme(which: Which, value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def first_of_each(groups: pl.Series, *, descending: Mapping[str, bool], limit: int) -> pl.Series:
-    """The first structs of each list, in the order of these fields.
+    """The first structs of each list, in the order of these fields; those that tie stay in their order.
 
     >>> entries = pl.Series([[{"x": 1, "of": "b"}, {"x": 2, "of": "a"}, {"x": 1, "of": "a"}], []])
     >>> first_of_each(entries, descending={"x": True, "of": False}, limit=2).to_list()
@@ -92,21 +98,23 @@ def first_of_each(groups: pl.Series, *, descending: Mapping[str, bool], limit: i
     lists = Lists.of(groups)
     owner = "\0owner"
     frame = lists.elements.struct.unnest().with_columns(pl.Series(owner, lists.owners))
-    ordered = frame.sort(owner, *descending, descending=[False, *descending.values()]).drop(owner)
+    by_owner = {owner: False, **descending}
+    ordered = frame.sort(*by_owner, descending=list(by_owner.values()), maintain_order=True).drop(owner)
     return Lists(ordered.to_struct(), lists.lengths).series().list.head(limit)
 
 
 @dataclass(frozen=True, slots=True)
 class CollectList(AggregateFunction):
-    """The first values by event time, those of one time in ascending order; nulls are left out."""
+    """The first values by event time, those of one time by position; nulls are left out."""
 
     limit: int
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
-        operand = scope.canonical(self.argument, "collect_list")
+        operand = self.argument.operand(scope.schema)
+        value = canonical_value(operand.value, operand.dtype)
         kept = pl.List(pl.Struct({"time": pl.Int64(), "value": operand.dtype}))
-        first = partial(first_of_each, descending={"time": False, "value": False}, limit=self.limit)
-        timed = scope.select(pl.struct(scope.time.alias("time"), operand.value.alias("value")))
+        first = partial(first_of_each, descending={"time": False}, limit=self.limit)
+        timed = scope.select(pl.struct(scope.time.alias("time"), value.alias("value")))
         known = timed.filter(scope.select(operand.value.is_not_null()))
         return BoundAggregate(
             types={"values": kept},
@@ -170,7 +178,7 @@ def _collected(name: str, kind: type[CollectList | CollectSet], value: str, at_m
 
 @stable
 def collect_list(value: str, *, at_most: int | None = None) -> Aggregate:
-    """The first ``at_most`` values in the order of event time; values of one time are in ascending order.
+    """The first ``at_most`` values in the order of event time; values of one time are in the order of their rows.
 
     >>> collect_list("page", at_most=100)
     hr.collect_list('page', at_most=100)

@@ -15,7 +15,8 @@ from headrace.errors import DefinitionError, check_choice
 from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.operators.joins.join_columns import JoinedColumns, OnColumns, join_key
-from headrace.operators.joins.matching import AllMatches, CandidateRows, Int64Array, JoinHow, SingleMatch, retained
+from headrace.operators.joins.match_strategies import AllMatches, JoinHow, SingleMatch
+from headrace.operators.joins.matching import CandidateRows, Int64Array, retained
 from headrace.operators.joins.stream_join import RIGHT, JoinInput, StreamJoin, StreamJoinOperator
 from headrace.operators.rows import TIME, in_order_of_arrival
 from headrace.schemas import MOMENT

@@ -17,7 +17,8 @@ from headrace.event_time.record import TimeBounds
 from headrace.expressions.operands import Schema
 from headrace.key_hash import canonical
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, joined_columns
-from headrace.operators.joins.matching import BoolArray, Int64Array, JoinHow, RowPairs, emits_unmatched
+from headrace.operators.joins.match_strategies import JoinHow, emits_unmatched
+from headrace.operators.joins.matching import BoolArray, Int64Array, RowPairs
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, ROW_NUMBER, TIME, RowByRow, Rows, arrivals, with_key_numbers
 from headrace.operators.step import Step
 from headrace.operators.windows.assigners import Windows

@@ -213,7 +213,8 @@ class TransitionTable:
                     # Only behind a look at one row is a match not complete with the row taken before it.
                     moves.append((IGNORE, FINAL, True))
         if stopped:
-            moves = [(step, FINAL, True) for step, _, completes in moves if completes]
+            # What a negation forbids is no later step either, not even the last one.
+            moves = []
         outcome = None if moves == [(IGNORE, state, False)] else tuple(moves)
         self.outcomes[state][hits] = outcome
         return outcome

@@ -21,11 +21,10 @@ from headrace.operators.tables.changelog_input import (
     ChangelogInput,
     ChangelogOperator,
     ChangelogStep,
-    TableChanges,
-    row_changes,
     table_columns,
     tombstone_retention,
 )
+from headrace.operators.tables.table_changes import TableChanges, row_changes
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Operator
 

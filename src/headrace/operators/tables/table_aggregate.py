@@ -14,19 +14,15 @@ from headrace.event_time.record import TimeBounds
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.rows import KEY_NUMBER, TIME, Rows, with_key_numbers
 from headrace.operators.tables.changelog_input import (
-    CHANGED_AT,
     IS_UPSERT,
     LACKS_BEFORE,
     LAST_CHANGE,
-    VIEW_CHANGELOG,
     WEEK,
     ChangelogInput,
     ChangelogOperator,
     ChangelogStep,
-    TableChanges,
     check_all_values_sent,
     tombstone_retention,
-    view_changes,
 )
 from headrace.operators.tables.group_state import (
     GROUP,
@@ -39,6 +35,7 @@ from headrace.operators.tables.group_state import (
     needs_value_counts,
 )
 from headrace.operators.tables.running_totals import WEIGHT
+from headrace.operators.tables.table_changes import CHANGED_AT, VIEW_CHANGELOG, TableChanges, view_changes
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.window_step import AggregatingStep
 from headrace.stability import stable

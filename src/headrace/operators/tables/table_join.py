@@ -17,20 +17,17 @@ from headrace.keys import key_argument, key_columns
 from headrace.operators.joins.join_columns import JoinedColumns, JoinKey, OnColumns, join_key, joined_columns
 from headrace.operators.rows import TIME, Rows, join_by_key, with_schema
 from headrace.operators.tables.changelog_input import (
-    CHANGED_AT,
     LACKS_BEFORE,
     LAST_CHANGE,
-    VIEW_CHANGELOG,
     WEEK,
     ChangelogInput,
     ChangelogOperator,
     ChangelogStep,
-    TableChanges,
     check_all_values_sent,
     table_columns,
     tombstone_retention,
-    view_changes,
 )
+from headrace.operators.tables.table_changes import CHANGED_AT, VIEW_CHANGELOG, TableChanges, view_changes
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Joined
 

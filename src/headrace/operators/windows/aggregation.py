@@ -27,6 +27,8 @@ NEXT_REVISION = (pl.col(REVISION).fill_null(-1) + 1).cast(pl.Int32).alias(REVISI
 INSERT_OR_UPDATE = pl.when(pl.col(REVISION) == 0).then(pl.lit("insert")).otherwise(pl.lit("update_after"))
 """The change of a result with its revision, where results are retracted."""
 ROW_COUNT = {UNSEEN: pl.len().cast(pl.Int64)}
+SHOWN_AS = "__shown_as"
+"""The pane of a result."""
 GIVEN = "@given"
 """A suffix of column names in the state: the value when the window was emitted last."""
 
@@ -173,7 +175,7 @@ class WindowOperator(ABC):
     @property
     def _computed_from(self) -> dict[str, pl.DataType]:
         """The columns that results are computed from."""
-        return {**dict.fromkeys(self.moved, pl.Int64()), **self.aggregation.states}
+        return {**dict.fromkeys(self.moved, pl.Int64()), **self.aggregation.states, SHOWN_AS: pl.String()}
 
     @cached_property
     def _given(self) -> dict[str, str]:
@@ -191,20 +193,20 @@ class WindowOperator(ABC):
     def _computed(self, totals: pl.DataFrame) -> list[pl.Expr]:
         return self.aggregation.result(totals)
 
-    def _results(self, totals: pl.DataFrame, pane: pl.Expr, change: pl.Expr = INSERT_OR_UPDATE) -> pl.DataFrame:
+    def _results(self, totals: pl.DataFrame, change: pl.Expr = INSERT_OR_UPDATE) -> pl.DataFrame:
         start, end = (bound.cast(MOMENT) for bound in self._window)
         window = pl.struct(start.alias("start"), end.alias("end"))
-        marks = {"window": window, "pane": pane, "revision": pl.col(REVISION), "change": change}
+        marks = {"window": window, "pane": pl.col(SHOWN_AS), "revision": pl.col(REVISION), "change": change}
         moments = {name: moment.cast(MOMENT) for name, moment in self.moments.items()}
         shown = totals.with_columns(*self._computed(totals), **marks, **moments)
         return shown.select(*self.output_schema, *self.order)
 
-    def _revisions(self, totals: pl.DataFrame, pane: pl.Expr) -> list[pl.DataFrame]:
-        """The next revision of results; before it the retraction of the one before."""
-        outputs = [self._results(totals.with_columns(NEXT_REVISION), pane)]
+    def _revisions(self, totals: pl.DataFrame) -> list[pl.DataFrame]:
+        """The next revision of results; before it the one before is taken back, in all its columns."""
+        outputs = [self._results(totals.with_columns(NEXT_REVISION))]
         if self.accumulation.kind == "retracting":
             given = self._as_given(totals.filter(pl.col(REVISION).is_not_null()))
-            outputs.insert(0, self._results(given, pane, pl.lit("update_before")))
+            outputs.insert(0, self._results(given, pl.lit("update_before")))
         return outputs
 
     def _show(self, windows: pl.DataFrame, shown: pl.Expr, *, pane: str) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
@@ -212,7 +214,7 @@ class WindowOperator(ABC):
         chosen = windows.select(shown).to_series()
         if not chosen.any():
             return windows, []
-        emitted = windows.filter(chosen)
+        emitted = windows.filter(chosen).with_columns(pl.lit(pane).alias(SHOWN_AS))
         recorded = emitted.with_columns(
             NEXT_REVISION,
             pl.lit(0, pl.Int64).alias(UNSEEN),
@@ -222,7 +224,7 @@ class WindowOperator(ABC):
         )
         if self.accumulation.kind == "discarding":
             recorded = recorded.with_columns(*self._emitted_in_all(emitted), **self.aggregation.nothing)
-        return pl.concat([windows.filter(~chosen), recorded]), self._revisions(emitted, pl.lit(pane))
+        return pl.concat([windows.filter(~chosen), recorded.drop(SHOWN_AS)]), self._revisions(emitted)
 
     def _emitted_in_all(self, windows: pl.DataFrame) -> list[pl.Series]:
         """Where discarded results are retracted: the total of what windows emit now and have emitted before."""

@@ -20,7 +20,7 @@ UNSEEN, PREVIEW_AT = "__unseen", "__preview_at"
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Fires at whole multiples of a duration, for windows that have changed since they fired last."""
+    """Fires at whole multiples of a duration since 1970-01-01 UTC, for windows that have changed since they fired."""
 
     length: int
     time: Literal["processing", "event"] = "processing"
@@ -68,12 +68,10 @@ class Emission:
     def next_preview(self, start: pl.Expr, bounds: TimeBounds) -> pl.Expr:
         if not isinstance(self.early, Every):
             return pl.col(PREVIEW_AT)
-        length = self.early.length
-        if self.early.time == "processing":
-            following = pl.lit((bounds.clock // length + 1) * length, pl.Int64)
-        else:
-            passed = pl.max_horizontal(pl.lit(bounds.fire, pl.Int64), start) - start
-            following = start + (passed // length + 1) * length
+        passed = pl.lit(bounds.clock, pl.Int64)
+        if self.early.time == "event":
+            passed = pl.max_horizontal(pl.lit(bounds.fire, pl.Int64), start)
+        following = (passed // self.early.length + 1) * self.early.length
         waiting = pl.col(PREVIEW_AT).is_null() & (pl.col(UNSEEN) > 0)
         return pl.when(waiting).then(following).otherwise(pl.col(PREVIEW_AT))
 

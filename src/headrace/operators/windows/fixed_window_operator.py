@@ -12,7 +12,7 @@ import polars as pl
 from headrace.event_time.record import TimeBounds
 from headrace.key_hash import canonical
 from headrace.operators.rows import has_closed, split_matching, with_schema
-from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, ROW_COUNT, WindowOperator
+from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, ROW_COUNT, SHOWN_AS, WindowOperator
 from headrace.operators.windows.assigners import Windows
 from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, Every
 from headrace.state.order_ranges import OrderRanges
@@ -159,7 +159,7 @@ class PaneOperator(PaneCombiner):
         if windows.is_empty():
             return self._no_output, pl.DataFrame(schema=self.state_schema)
         emitted = windows.drop(self.aggregation.states).with_columns(pl.lit(True).alias(EMITTED))
-        results = self._results(windows, pl.lit(pane)).sort("window", *self.key)
+        results = self._results(windows.with_columns(pl.lit(pane).alias(SHOWN_AS))).sort("window", *self.key)
         return results, with_schema(emitted, self.state_schema)
 
 

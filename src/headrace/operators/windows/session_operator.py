@@ -57,7 +57,7 @@ class Gap:
 FIRST, END = "__first", "__end"
 """The time of the first row of a part, and where the part ends if no row follows, in microseconds."""
 CHAIN = "__chain"
-_PLACE, _REACHED = "__place_in_chain", "__reached"
+_PLACE, _ROW, _REACHED = "__place_among_parts", "__row", "__reached"
 _APART = 2**64
 """More than the distance of any two times, so that parts of two keys never touch."""
 
@@ -88,11 +88,11 @@ def cut(chains: pl.DataFrame, length: int, gap: int) -> pl.DataFrame:
     """
     moved = pl.col(CHAIN).cast(pl.Int128) * _APART
     reached = ((moved + pl.col(END)).cum_max() - moved - gap).cast(pl.Int64)
-    numbered = chains.with_row_index(_PLACE).with_columns(reached.alias(_REACHED))
+    numbered = chains.with_row_index(_ROW).with_columns(reached.alias(_REACHED))
     ends = numbered.unique([CHAIN, _REACHED], keep="first", maintain_order=True)
     following = numbered.select(CHAIN, (pl.col(FIRST) + length).alias(_REACHED)).join_asof(
-        ends.select(CHAIN, _REACHED, _PLACE), on=_REACHED, by=CHAIN, strategy="forward", check_sortedness=False
-    )[_PLACE]
+        ends.select(CHAIN, _REACHED, _ROW), on=_REACHED, by=CHAIN, strategy="forward", check_sortedness=False
+    )[_ROW]
     jumps = following.cast(pl.Int64).fill_null(-1).to_numpy()
     begin = numbered.select(pl.col(CHAIN).ne_missing(pl.col(CHAIN).shift()).arg_true()).to_series().to_numpy()
     is_begin = np.zeros(numbered.height, dtype=np.bool_)
@@ -101,7 +101,7 @@ def cut(chains: pl.DataFrame, length: int, gap: int) -> pl.DataFrame:
         begin = jumps[begin]
         begin = begin[begin >= 0]
     pieces = (pl.Series(is_begin).cum_sum() - 1).alias(CHAIN)
-    return numbered.with_columns(pieces).drop(_PLACE, _REACHED)
+    return numbered.with_columns(pieces).drop(_ROW, _REACHED)
 
 
 ROOT = "__root"
@@ -178,7 +178,7 @@ class SessionOperator(WindowOperator):
             gathered = parts.group_by(self.key).agg(**aggregated)
         else:
             firsts = (pl.col(name).first() for name in self.key)
-            gathered = chained(parts, self.key).group_by(CHAIN).agg(*firsts, **aggregated)
+            gathered = self._chained(parts).group_by(CHAIN).agg(*firsts, **aggregated)
         return gathered.with_columns(nothing).select(self.partial_schema.keys())
 
     def _apart(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
@@ -188,7 +188,8 @@ class SessionOperator(WindowOperator):
         whole = pl.concat_list(pl.struct(self._whole_row.keys())).alias(WHOLE)
         numbered = canonical(rows.with_columns(whole), self.key).with_row_index(CHAIN)
         firsts = (pl.col(name).first() for name in (*self.key, WHOLE))
-        return numbered.group_by(CHAIN).agg(*firsts, **self._partial).select(self.partial_schema.keys())
+        parts = numbered.group_by(CHAIN, maintain_order=True).agg(*firsts, **self._partial)
+        return parts.select(self.partial_schema.keys())
 
     @property
     def _end(self) -> pl.Expr:
@@ -200,8 +201,13 @@ class SessionOperator(WindowOperator):
         return pl.col(FIRST), self._end
 
     def _chained(self, parts: pl.DataFrame) -> pl.DataFrame:
-        chains = chained(parts, self.key)
-        return chains if self.max_length is None else cut(chains, self.max_length, self.gap.longest)
+        """Parts with the numbers of their chains; they stay in the order of arrival, which breaks ties of time."""
+        chains = chained(parts.select(*self.key, FIRST, END).with_row_index(_PLACE), self.key)
+        if self.max_length is not None:
+            chains = cut(chains, self.max_length, self.gap.longest)
+        numbers = np.empty(parts.height, dtype=np.int64)
+        numbers[chains[_PLACE].to_numpy()] = chains[CHAIN].to_numpy()
+        return parts.with_columns(pl.Series(CHAIN, numbers))
 
     def _over(self, chains: pl.DataFrame, passed: int) -> pl.Series:
         """Whether the session of each part accepts no more rows when event time has passed a time."""

@@ -14,7 +14,7 @@ from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.keys import Key, key_argument, key_columns
-from headrace.operators.windows.aggregation import GIVEN, REVISION, ROW_COUNT, Aggregation
+from headrace.operators.windows.aggregation import GIVEN, REVISION, ROW_COUNT, SHOWN_AS, Aggregation
 from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT
 from headrace.operators.windows.session_operator import CHAIN, END, FIRST, PLACE, ROOT, Gap, SessionOperator
 from headrace.operators.windows.window_step import TAKEN, WindowStep
@@ -43,11 +43,12 @@ class FinalSessionOperator(SessionOperator):
             chains, late = self._arranged(known, partials, bounds)
             known = self._joined(chains, bounds.fire)
         known, over_now = self._close(known, bounds.fire)
-        emitted = pl.concat([over, over_now]).sort(FIRST, *self.key).with_columns(pl.lit(0, pl.Int32).alias(REVISION))
+        emitted = pl.concat([over, over_now]).sort(FIRST, *self.key)
+        on_time = (pl.lit(0, pl.Int32).alias(REVISION), pl.lit("on_time").alias(SHOWN_AS))
         return Applied(
             known.filter(pl.col(PLACE).is_null()).drop(PLACE),
             self._gone(state, known, bounds),
-            self._results(emitted, pl.lit("on_time")),
+            self._results(emitted.with_columns(on_time)),
             late,
         )
 
@@ -101,7 +102,7 @@ class RevisedSessionOperator(SessionOperator):
         late = None
         known = state.with_columns(
             pl.int_range(pl.len()).alias(PLACE), pl.lit(False).alias(TOUCHED), pl.lit(False).alias(MERGED)
-        )
+        ).sort(FIRST)
         known, rows = self._show(known, (self._end > bounds.before) & (self._end <= bounds.late), pane="on_time")
         outputs += rows
         known = self._unexpired(known, bounds.late)
@@ -148,9 +149,7 @@ class RevisedSessionOperator(SessionOperator):
         outputs = []
         if not swallowed.is_empty():
             given = self._as_given(swallowed)
-            preview = self._end > max(bounds.before, bounds.late)
-            pane = pl.when(preview).then(pl.lit("early")).otherwise(pl.lit("late"))
-            outputs = [self._results(given.with_columns(pl.col(REVISION) + 1), pane, pl.lit("delete"))]
+            outputs = [self._results(given, pl.lit("delete"))]
             if self.accumulation.kind == "discarding":
                 # To a session, all that the swallowed ones have emitted is new.
                 totals = self._totals(joined, given)

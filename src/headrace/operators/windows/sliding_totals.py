@@ -8,7 +8,7 @@ from functools import cached_property
 
 import polars as pl
 
-from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME, in_key_order, with_key_numbers
+from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME, in_key_order, in_order_of_arrival, with_key_numbers
 from headrace.operators.windows.aggregation import Aggregation
 
 NEW, CHANGED = "__new", "__changed"
@@ -40,7 +40,7 @@ class SlidingTotals:
         # Rows that are in every wanted window are aggregated once for each key; only the others are rolled over.
         in_all = (time > latest - self.size) & (time < earliest)
         in_some = (time > earliest - self.size) & (time <= latest)
-        common = near.filter(in_all).group_by(KEY_NUMBER).agg(**self._partial)
+        common = in_order_of_arrival(near.filter(in_all)).group_by(KEY_NUMBER).agg(**self._partial)
         edges = in_key_order(near.filter(in_some & ~in_all), TIME, ARRIVAL)
         windows = edges.rolling(TIME, period=f"{self.size}i", closed="right", group_by=KEY_NUMBER).agg(**self._partial)
         rows = edges.select(PLACE, TIME, *self.keys, KEY_NUMBER, _WANTED)

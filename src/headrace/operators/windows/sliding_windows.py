@@ -16,16 +16,13 @@ from headrace.event_time.record import TimeBounds
 from headrace.key_hash import canonical
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.rows import ARRIVAL, TIME, arrivals, with_schema
-from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, Aggregation, WindowOperator
+from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, SHOWN_AS, Aggregation, WindowOperator
 from headrace.operators.windows.emission import DISCARDING, AccumulationMode, Emission
 from headrace.operators.windows.sliding_totals import CHANGED, NEW, PLACE, REACHED, SUMS, KeySpread, SlidingTotals
 from headrace.operators.windows.window_step import WindowStep
 from headrace.stability import stable
 from headrace.state.order_ranges import OrderRanges
 from headrace.wheel.operator import Applied, Combined, Due, Operator, Uncombined
-
-_SHOWN_AS = "__shown_as"
-"""The pane of a row that is emitted."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ class SlidingOperator(WindowOperator, Uncombined):
 
     @property
     def _computed_from(self) -> dict[str, pl.DataType]:
-        return self.aggregation.results
+        return {**self.aggregation.results, SHOWN_AS: pl.String()}
 
     def _computed(self, totals: pl.DataFrame) -> list[pl.Expr]:
         return []  # rows that are shown have their results
@@ -164,17 +161,17 @@ class SlidingOperator(WindowOperator, Uncombined):
         shown = rows[totals[PLACE]].with_columns(
             totals[PLACE],
             *totals.select(self.aggregation.result(totals)).iter_columns(),
-            pane.otherwise(pl.lit("early")).alias(_SHOWN_AS),
+            pane.otherwise(pl.lit("early")).alias(SHOWN_AS),
             pl.coalesce(pl.col(REVISION), once).alias(REVISION),
         )
-        return self._remembered(rows, shown), self._revisions(shown, pl.col(_SHOWN_AS))
+        return self._remembered(rows, shown), self._revisions(shown)
 
     def _remembered(self, rows: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
         """The rows, with what was emitted where that does not follow from the time."""
         lasting = shown
         if not self._has_change:
             revised_before = pl.col(REVISION).is_not_null() if self.lateness.correctable else pl.lit(False)
-            lasting = shown.filter((pl.col(_SHOWN_AS) != "on_time") | revised_before)
+            lasting = shown.filter((pl.col(SHOWN_AS) != "on_time") | revised_before)
         if lasting.is_empty():
             return rows
         given = (pl.col(name).alias(given) for name, given in self._given.items())

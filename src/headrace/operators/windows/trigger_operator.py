@@ -12,7 +12,7 @@ from headrace.event_time.strategy import END as END_OF_TIME
 from headrace.key_hash import canonical
 from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, TouchedKeys
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME
-from headrace.operators.windows.aggregation import GIVEN, REVISION, WindowOperator
+from headrace.operators.windows.aggregation import GIVEN, REVISION, SHOWN_AS, WindowOperator
 from headrace.operators.windows.emission import UNSEEN, AfterRows, Every, Trigger, When
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
@@ -23,8 +23,8 @@ FIRST = "__first"
 LIFE, PIECE, FIRES = "__life", "__piece", "__fires"
 LAST_OF_LIFE = (pl.col(LIFE) != pl.col(LIFE).shift(-1)).fill_null(True)
 _BEGINS, _ROWS = "__begins", "__rows"
-END, PANE, NUMBER = "__end", "__pane", "__number"
-"""Of a result: the end of its window, its pane, and its place among all results of a batch."""
+END, NUMBER = "__end", "__number"
+"""Of a result: the end of its window, and its place among all results of a batch."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class TriggerOperator(WindowOperator, Uncombined):
         return Applied(
             pl.concat([living, buffered.stored]),
             gone.select(self.identity),
-            self._sorted(self._revisions(emitted, pl.col(PANE)), NUMBER),
+            self._sorted(self._revisions(emitted), NUMBER),
         )
 
     def due(self, bounds: TimeBounds) -> Due:
@@ -105,12 +105,12 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     def _emitted(self, pieces: pl.DataFrame, over: pl.Expr, bounds: TimeBounds) -> pl.DataFrame:
         """Results by key and in order, each with the revision before and, when retracting, the result before."""
-        columns = [PIECE, LIFE, *self.key, FIRST, END, *self.aggregation.states, PANE, REVISION, *self._given.values()]
+        columns = [PIECE, LIFE, *self.key, FIRST, *self._computed_from, REVISION, *self._given.values()]
         is_told = ~pl.col(FIRES) & (pl.col(UNSEEN) > 0) if self.accumulation.kind == "discarding" else pl.lit(True)
         early = "on_time" if self.closing else "early"
         found = [
             pieces.filter(chosen)
-            .with_columns(end.alias(END), pl.lit(pane).alias(PANE), pl.col(REVISION) - following)
+            .with_columns(end.alias(END), pl.lit(pane).alias(SHOWN_AS), pl.col(REVISION) - following)
             .select(columns)
             for chosen, end, pane, following in (
                 (pl.col(FIRES), self._fires_at, early, 2),

@@ -1,4 +1,7 @@
-"""Whatever the partials that rows are put into, and whatever the order of merging, the answer is the model's."""
+"""Whatever the partials that rows are put into, and whatever the order of merging, the answer is the model's.
+
+Aggregates in which positions break ties are merged in the order of the rows.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ import headrace as hr
 from headrace.expressions import Aggregate, parse_aggregate
 from headrace.schemas import polars_schema, spark_schema
 from headrace.wheel.codec import decode, encode
-from tests.models.aggregates import ANSWERS, NUMBERS, Row
+from tests.models.aggregates import ANSWERS, NUMBERS, POSITIONAL, Row
 
 TIME = pl.col("time")
 GROUPS = 3
@@ -38,8 +41,10 @@ def read(text: str, name: str) -> Aggregate:
     return parse_aggregate({value.text: value for value in values}.get(text, text), name=name)
 
 
-def results(aggregates: Sequence[Aggregate], pieces: Sequence[pl.DataFrame], merges: Sequence[int]) -> pl.DataFrame:
-    """The results by group, over partials of pieces that are merged some at a time in a given order."""
+def results(
+    aggregates: Sequence[Aggregate], pieces: Sequence[pl.DataFrame], merges: Sequence[int], *, in_order: bool
+) -> pl.DataFrame:
+    """The results by group, over partials of pieces that are merged three at a time, neighbours or any."""
     schema = pieces[0].schema
     partial = {name: part for each in aggregates for name, part in each.partial(schema, TIME).items()}
     merge = {name: part for each in aggregates for name, part in each.merge(schema).items()}
@@ -47,8 +52,12 @@ def results(aggregates: Sequence[Aggregate], pieces: Sequence[pl.DataFrame], mer
     assert polars_schema(spark_schema(states)) == states
     partials = [piece.group_by("g").agg(**partial) for piece in pieces]
     for place in merges:
-        turned = [decode([encode(one)]) for one in (*partials[place:], *partials[:place])]
-        partials = [*turned[3:], pl.concat(turned[:3]).group_by("g").agg(**merge)]
+        stored = [decode([encode(one)]) for one in partials]
+        chosen = stored[place : place + 3] if in_order else [*stored[place:], *stored[:place]][:3]
+        if chosen:
+            left = [one for one in stored if not any(one is each for each in chosen)]
+            left.insert(place if in_order else len(left), pl.concat(chosen).group_by("g").agg(**merge))
+            partials = left
     state = pl.concat(partials).group_by("g").agg(**merge)
     assert dict(state.drop("g").schema) == states
     answer = state.select("g", *(each.result(schema) for each in aggregates)).sort("g")
@@ -82,15 +91,17 @@ def check(rows: Placed, dtypes: tuple[pl.DataType, pl.DataType], merges: list[in
         },
         schema_overrides={"g": pl.Int64, "time": pl.Int64},
     )
-    aggregates = [read(text, f"a{place}") for place, text in enumerate(models)]
     pieces = [frame.filter(pl.Series([piece == p for _, piece, _ in rows], dtype=pl.Boolean)) for p in range(4)]
-    found = results(aggregates, pieces, merges)
     groups = sorted({group for group, _, _ in rows})
-    assert found["g"].to_list() == groups
-    for place, (text, model) in enumerate(models.items()):
-        for group, answer in zip(groups, found[f"a{place}"].to_list(), strict=True):
-            expected = model([row for owner, _, row in rows if owner == group])
-            assert same(answer, expected), f"{text}: {answer!r}, the model says {expected!r}"
+    in_pieces = sorted(rows, key=lambda row: row[1])
+    for chosen, in_order in ((models, False), (POSITIONAL, True)):
+        aggregates = [read(text, f"a{place}") for place, text in enumerate(chosen)]
+        found = results(aggregates, pieces, merges, in_order=in_order)
+        assert found["g"].to_list() == groups
+        for place, (text, model) in enumerate(chosen.items()):
+            for group, answer in zip(groups, found[f"a{place}"].to_list(), strict=True):
+                expected = model([row for owner, _, row in in_pieces if owner == group])
+                assert same(answer, expected), f"{text}: {answer!r}, the model says {expected!r}"
 
 
 def rows_of(values: st.SearchStrategy[Any], others: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -11,7 +11,7 @@ import pytest
 from pyspark import cloudpickle
 
 from headrace.expressions import parse_aggregate
-from tests.models.aggregates import ANSWERS, NUMBERS, Row
+from tests.models.aggregates import ANSWERS, NUMBERS, POSITIONAL, Row
 from tests.unit.expressions.aggregates.test_any_grouping import read, same
 
 ROWS, GROUPS, PIECES = 40_000, 3_000, 4
@@ -30,7 +30,7 @@ def test_thousands_of_groups_have_the_answers_of_the_model() -> None:
         by_group[group].append(row)
         rows.append((group, row.time, row.value, row.other))
     frame = pl.DataFrame(rows, schema={"g": pl.Int64, "time": pl.Int64, "x": pl.Float64, "y": pl.String}, orient="row")
-    models = ANSWERS | NUMBERS
+    models = ANSWERS | NUMBERS | POSITIONAL
     for text, model in models.items():
         aggregate = read(text, "out")
         pieces = [frame[start : start + ROWS // PIECES] for start in range(0, ROWS, ROWS // PIECES)]
@@ -106,7 +106,13 @@ def test_variance_of_equal_values_near_the_largest_double_is_zero_in_any_groupin
 
 def test_aggregates_travel_to_workers() -> None:
     frame = pl.DataFrame({"g": [1, 1, 2], "time": [1, 2, 3], "x": [1.0, 2.0, 3.0], "y": ["a", "b", "c"]})
-    for text in (*ANSWERS, *NUMBERS, "approx_count_distinct(x)", "approx_percentile(x, 0.5) FILTER (WHERE x > 1)"):
+    for text in (
+        *ANSWERS,
+        *NUMBERS,
+        *POSITIONAL,
+        "approx_count_distinct(x)",
+        "approx_percentile(x, 0.5) FILTER (WHERE x > 1)",
+    ):
         here = read(text, "out")
         there = cloudpickle.loads(cloudpickle.dumps(here))
         assert there == here

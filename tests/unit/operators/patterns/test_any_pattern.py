@@ -11,6 +11,7 @@ from tests.unit.operators.patterns.letters import Letters
 
 FOLLOWING = ("next", "followed_by", "followed_by_any")
 TAKEN = st.sampled_from(["a", "b", "c", "ab", "bc", "abc"])
+FORBIDDEN = st.sampled_from(["x", "x", "xa", "xb", "xbc"])
 
 
 @st.composite
@@ -59,7 +60,7 @@ def groups(draw: st.DrawFn, number: int) -> Group:
     inner = draw(limited(inner))
     negation = draw(st.sampled_from([None, None, "not_followed_by", "not_next"]))
     if negation is not None:
-        inner = getattr(inner, negation)(f"i{number}", "x")
+        inner = getattr(inner, negation)(f"i{number}", draw(FORBIDDEN))
     inner = getattr(inner, draw(st.sampled_from(FOLLOWING)))(f"h{number}", draw(TAKEN))
     return draw(limited(draw(quantified(inner, can_be_optional=True, can_be_greedy=False))))
 
@@ -80,11 +81,11 @@ def patterns(draw: st.DrawFn) -> Group:
             chain = draw(limited(draw(quantified(chain, can_be_optional=True, can_be_greedy=not last))))
             latest = chain.elements[-1]
             if not latest.quantifier.optional and not last and draw(st.integers(0, 3)) == 0:
-                chain = chain.not_followed_by(f"n{number}", "x")
+                chain = chain.not_followed_by(f"n{number}", draw(FORBIDDEN))
                 if draw(st.booleans()):
                     chain = chain.not_followed_by(f"o{number}", "y")
             elif not latest.quantifier.optional and not latest.quantifier.greedy and draw(st.integers(0, 3)) == 0:
-                chain = chain.not_next(f"n{number}", "x")
+                chain = chain.not_next(f"n{number}", draw(FORBIDDEN))
     return chain
 
 
@@ -94,12 +95,12 @@ def open_ends(draw: st.DrawFn) -> Group:
     chain = group().begin("s", "a")
     negation = draw(st.sampled_from([None, "not_next", "not_followed_by"]))
     if negation is not None:
-        chain = getattr(chain, negation)("n", "x")
+        chain = getattr(chain, negation)("n", draw(FORBIDDEN))
     method = draw(st.sampled_from(FOLLOWING))
     if draw(st.booleans()):
         inner = group().begin("g", "ab")
         if draw(st.booleans()):
-            inner = getattr(inner, draw(st.sampled_from(["not_next", "not_followed_by"])))("m", "x")
+            inner = getattr(inner, draw(st.sampled_from(["not_next", "not_followed_by"])))("m", draw(FORBIDDEN))
         inner = draw(limited(getattr(inner, draw(st.sampled_from(FOLLOWING)))("h", "b").optional()))
         chain = draw(quantified(getattr(chain, method)(inner), can_be_optional=True, can_be_greedy=False))
     else:

@@ -40,6 +40,9 @@ NEGATIONS = [
     (group().begin("a").not_followed_by("n", "x").followed_by("b"), "a1 d2 x3 b4", None, []),
     (group().begin("a").not_followed_by("n", "x").followed_by("b"), "a1 b2 x3 b4", None, ["a1 b2"]),
     (group().begin("a").not_followed_by("n", "x").followed_by_any("b"), "a1 b2 x3 b4", None, ["a1 b2"]),
+    (group().begin("a").not_followed_by("n", "b").followed_by("s", "bc"), "a1 b2 c3", None, []),
+    (group().begin("a").not_followed_by("n", "b").followed_by("s", "bc"), "a1 c2 b3", None, ["a1 c2"]),
+    (group().begin("a").not_followed_by("n", "b").followed_by("s", "bc").followed_by("d"), "a1 b2 c3 d4", None, []),
     (group().begin("a").not_followed_by("n", "x").not_followed_by("m", "y").followed_by("b"), "a1 y2 b3", None, []),
     (
         group().begin("a").not_followed_by("n", "x").followed_by_any("c").optional().followed_by_any("b"),

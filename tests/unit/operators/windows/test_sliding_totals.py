@@ -54,6 +54,7 @@ AGGREGATES: list[Any] = [
     "var_pop(price)",
     "first(price)",
     "last(shop)",
+    "max_by(price, shop)",
     "count(DISTINCT amount)",
     "approx_count_distinct(amount)",
     hr.percentile("price", [0.1, 0.9]),
@@ -85,11 +86,12 @@ ROWS = make_rows()
 
 
 def emitted(operator: SlidingOperator) -> pl.DataFrame:
-    """Forty rows, then twenty more, then the end, in a slot for each share."""
+    """Forty rows, then twenty more, then second after second, then the end, in a slot for each share."""
     outputs = []
     states: dict[int, pl.DataFrame] = {}
     before = BEGINNING
-    batches = ((ROWS.head(40), BEGINNING), (ROWS.tail(20), 5_000_000), (ROWS.clear(), END))
+    seconds = ((ROWS.clear(), second * 1_000_000) for second in range(6, 15))
+    batches = ((ROWS.head(40), BEGINNING), (ROWS.tail(20), 5_000_000), *seconds, (ROWS.clear(), END))
     for batch, (given, fire) in enumerate(batches):
         bounds = TimeBounds(before, fire, before, batch=batch)
         before = fire
@@ -98,7 +100,9 @@ def emitted(operator: SlidingOperator) -> pl.DataFrame:
             part = partials if operator.shares is None else partials.filter(pl.col(SHARE) == share)
             state = states.get(share, pl.DataFrame(schema=operator.state_schema))
             applied = operator.apply(state, part, bounds)
-            states[share] = decode([encode(stored(operator, state, applied, bounds))])
+            kept = decode([encode(stored(operator, state, applied, bounds))])
+            # The store gives rows in an order of its own.
+            states[share] = kept.sample(fraction=1, shuffle=True, seed=batch)
             outputs.append(applied.output)
     assert all(state.is_empty() for state in states.values())
     return pl.concat(outputs)

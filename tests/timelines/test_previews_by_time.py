@@ -1,4 +1,4 @@
-"""Previews by the clock: whatever moves between batches, each window is told when and as the model says."""
+"""Previews by time: whatever moves between batches, each window is told when and as the model says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ from tests.models.rows import Event, micros
 from tests.models.watched_windows import Place, Watched
 
 SECOND = 1_000_000
-PREVIEWED = hr.on_close(early=hr.every("10 seconds"))
+PREVIEWS = {
+    "by the clock": (10 * SECOND, hr.every("10 seconds")),
+    "by event time": (2 * MINUTE, hr.every("2 minutes", time="event")),
+}
+by_time = pytest.mark.parametrize("time", PREVIEWS)
 KINDS: dict[str, tuple[Any, Covering]] = {
     "tumbling": (hr.tumbling("w", size="10 minutes", key="account"), fixed.tumbling(10 * MINUTE)),
     "hopping": (
@@ -47,6 +51,7 @@ def shown(row: dict[str, Any]) -> tuple[Any, ...]:
     return (*(row[name] for name in AGGREGATES), row["pane"], row["revision"], *change)
 
 
+@by_time
 @pytest.mark.parametrize("kind", KINDS)
 @examples(4)
 @given(
@@ -54,13 +59,14 @@ def shown(row: dict[str, Any]) -> tuple[Any, ...]:
     panes=st.sampled_from([hr.accumulating(), hr.discarding(), hr.retracting()]),
     late=st.sampled_from([hr.side_output(), hr.update_for("5 minutes")]),
 )
-def test_each_window_is_shown_when_the_clock_says_until_it_closes(
-    kind: str, given_moves: list[Move], panes: Any, late: Any
+def test_each_window_is_shown_when_the_time_says_until_it_closes(
+    kind: str, time: str, given_moves: list[Move], panes: Any, late: Any
 ) -> None:
     step, covering = KINDS[kind]
-    watched = Watched(covering, late.correctable, 10 * SECOND, panes.kind, keyed=bool(step.key))
+    every, early = PREVIEWS[time]
+    watched = Watched(covering, late.correctable, every, panes.kind, bool(step.key), time == "by event time")
     elements = played(given_moves, watched.batch)
-    found = play(step.agg(**AGGREGATES).emit(PREVIEWED).panes(panes).late(late), *elements)
+    found = play(step.agg(**AGGREGATES).emit(hr.on_close(early=early)).panes(panes).late(late), *elements)
     by_window: defaultdict[Place, list[tuple[Any, ...]]] = defaultdict(list)
     for row in found.main:
         by_window[place(row)].append(shown(row))
@@ -68,13 +74,18 @@ def test_each_window_is_shown_when_the_clock_says_until_it_closes(
     assert sorted(row["amount"] or 0 for row in found.late) == sorted(row.amount or 0 for row, _ in watched.late)
 
 
+@by_time
 @pytest.mark.parametrize("key", ["account", None])
 @examples(6)
 @given(given_moves=moves(ahead=8, behind=12, further=5))
-def test_each_session_is_shown_when_the_clock_says_until_it_closes(key: str | None, given_moves: list[Move]) -> None:
-    step = hr.session("s", gap="4 minutes", key=key).agg(**AGGREGATES).emit(PREVIEWED).late(hr.side_output())
+def test_each_session_is_shown_when_the_time_says_until_it_closes(
+    key: str | None, time: str, given_moves: list[Move]
+) -> None:
+    every, early = PREVIEWS[time]
+    previewed = hr.session("s", gap="4 minutes", key=key).agg(**AGGREGATES).emit(hr.on_close(early=early))
+    step = previewed.late(hr.side_output())
     keys = [OPENING, "a", "b"] if key else [None]
-    watched = {each: sessions.Previewed(4 * MINUTE, 10 * SECOND) for each in keys}
+    watched = {each: sessions.Previewed(4 * MINUTE, every, time == "by event time") for each in keys}
 
     def tell(watermark: int, clock: int, rows: list[Event]) -> None:
         for each, model in watched.items():
@@ -90,11 +101,12 @@ def test_each_session_is_shown_when_the_clock_says_until_it_closes(key: str | No
 
 
 def assert_shown_in_order(rows: list[dict[str, Any]]) -> None:
-    """Each session from its first revision on, and no preview behind its close."""
+    """Each session from its first revision on, no preview behind its close, and only its last result taken back."""
     by_session: defaultdict[Any, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_session[row["session_id"]].append(row)
     for story in by_session.values():
-        assert [row["revision"] for row in story] == list(range(len(story)))
-        assert all(row["pane"] == "early" for row in story[:-1])
-        assert story[-1]["pane"] == "on_time" or story[-1]["change"] == "delete"
+        results = [row for row in story if row["change"] != "delete"]
+        assert [row["revision"] for row in results] == list(range(len(results)))
+        assert all(row["pane"] == "early" for row in results[:-1])
+        assert results[-1]["pane"] == "on_time" or story[-1] == {**results[-1], "change": "delete"}
