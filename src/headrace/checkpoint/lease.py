@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -84,7 +83,14 @@ class Lease:
 
     @property
     def holder(self) -> LeaseHolder:
-        return from_text(LeaseHolder, self.storage.open(self.file).to_pybytes(), format=FORMAT)
+        try:
+            return from_text(LeaseHolder, self.storage.open(self.file).to_pybytes(), format=FORMAT)
+        except (ValueError, TypeError) as problem:
+            raise HeadraceError(
+                "LEASE_DAMAGED",
+                f"{self.file!r} of checkpoint {str(self.storage)!r} was truncated or changed ({problem}), so nobody "
+                "knows who writes the checkpoint. When no driver does, remove the file and start again.",
+            ) from None
 
     def check(self) -> None:
         """Fail when another driver has taken over."""
@@ -127,8 +133,13 @@ class Renewal:
             return
         self._released.set()
         self._thread.join()
-        with suppress(FileNotFoundError):
+        try:
             self.lease.renew(released=True)
+        except FileNotFoundError:
+            pass  # the checkpoint is gone
+        except OSError:
+            # A full disk takes nothing new, but it lets go.
+            self.lease.storage.delete(self.lease.file)
 
 
 def take_lease(storage: Storage) -> Lease:

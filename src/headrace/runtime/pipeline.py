@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.checkpoint.lease import Renewal, take_lease
 from headrace.checkpoint.outages import clear_outages
+from headrace.checkpoint.room import needing_room
 from headrace.checkpoint.storage import LocalStorage
 from headrace.errors import DefinitionError, HeadraceError, check_name
 from headrace.event_time.time_keeper import Clock
@@ -53,6 +54,20 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Path:
             "Choose a folder this user may write to.",
         ) from problem
     return folder
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[Renewal]:
+    """The lease of a checkpoint, which is released when the pipeline cannot start."""
+    storage = LocalStorage(open_checkpoint(folder))
+    with needing_room(storage):
+        renewal = Renewal(take_lease(storage))
+        try:
+            clear_outages(storage)
+            yield renewal
+        except BaseException:
+            renewal.release()
+            raise
 
 
 def system_clock() -> int:
@@ -148,18 +163,13 @@ class Pipeline:
         **parameters: Any,
     ) -> Running:
         """Start in the background; everything that can be wrong is found before the first batch."""
-        folder = open_checkpoint(checkpoint)
         session = _session(self.name, spark)
-        renewal = Renewal(take_lease(LocalStorage(folder)))
-        try:
-            clear_outages(LocalStorage(folder))
-            graph = self.define(session, folder, NO_TABLES, **parameters)
+        # First, so that a definition that is refused leaves nothing behind.
+        graph = self.define(session, Path(checkpoint).absolute(), NO_TABLES, **parameters)
+        with _held(graph.checkpoint) as renewal:
             chosen = mode or micro_batch()
             flows = [Flow(graph, node, session, clock, chosen, renewal.lease) for node in graph.flows.values()]
             return Running(graph, flows, renewal)
-        except BaseException:
-            renewal.release()
-            raise
 
     def run(
         self,
@@ -195,22 +205,18 @@ class Pipeline:
         ...     payments = spark.read.parquet("archive/payments")
         ...     spend.backfill({"payments": payments}, checkpoint="checkpoints/last_year", spark=spark)
         """
-        folder = open_checkpoint(checkpoint)
         session = _session(self.name, spark)
-        renewal = Renewal(take_lease(LocalStorage(folder)))
-        try:
-            graph = self.define(session, folder, tables, **parameters)
-            differing = sorted(graph.sources.keys() ^ tables.keys())
-            if differing:
-                raise DefinitionError(
-                    "TABLES_INVALID",
-                    f"backfill of pipeline {self.name!r}: {differing[0]!r} is not both a source and a table. Give one "
-                    f"table for each source: {', '.join(graph.sources)}.",
-                )
+        graph = self.define(session, Path(checkpoint).absolute(), tables, **parameters)
+        differing = sorted(graph.sources.keys() ^ tables.keys())
+        if differing:
+            raise DefinitionError(
+                "TABLES_INVALID",
+                f"backfill of pipeline {self.name!r}: {differing[0]!r} is not both a source and a table. Give one "
+                f"table for each source: {', '.join(graph.sources)}.",
+            )
+        with _held(graph.checkpoint) as renewal:
             flows = [Flow(graph, node, session, system_clock, BOUNDED, renewal.lease) for node in graph.flows.values()]
             Running(graph, flows, renewal).wait()
-        finally:
-            renewal.release()
 
     def check(
         self,
