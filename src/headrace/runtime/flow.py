@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from headrace.checkpoint.lease import Lease
 from headrace.checkpoint.outages import OutageMarker, clear_outages, outages
 from headrace.checkpoint.room import has_room, is_full
-from headrace.checkpoint.storage import LocalStorage
+from headrace.checkpoint.storage import LocalStorage, incomplete
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchLog
 from headrace.event_time.time_keeper import Clock, Reads
@@ -67,8 +67,17 @@ class Flow:
 
     def _says(self, said: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """What this driver says when it takes over, after what the last one has said."""
+        known = self._lease.flows.get(self.node.name)
+        if known is not None and (said is None or said["id"] != known):
+            found = "is gone" if said is None else f"is that of {said['id']}"
+            raise incomplete(self._storage, f"its lease knows the flow {known}, whose log {found}")
         identity = identity_of(self._graph, self.node, stored=said, storage=self._storage)
         return {**identity, "writers": self._outputs.writers}
+
+    @property
+    def id(self) -> str:
+        """The flow's own id, made with its checkpoint."""
+        return self._outputs.flow_id.id
 
     def _from_the_log(self) -> FlowBatches:
         return FlowBatches(self._outputs, self._clock, self._mode, self._stopping)

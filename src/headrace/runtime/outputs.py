@@ -291,8 +291,10 @@ class BatchOutputs:
             writers = record.writers.get(key) or flow.writers[key]
             context = DeliveryContext(writers, marks, record.clock, LocalStorage(flow.folder), flow.lease)
             written = deliver(frame, sink, batch, context)
+            self.marked[key] = written.marked
         else:
             flow.lease.check()
             written = sink.write(frame, replace(batch, last=marks.get(0)))
-        self.marked[key] = written.marked
+            # The driver is one writer, and leaves no mark where there is no row.
+            self.marked[key] = frozenset({0} if written.rows or written.already_marked else ())
         return written

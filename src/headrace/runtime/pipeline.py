@@ -39,12 +39,12 @@ Define = Callable[..., None]
 NO_TABLES: Mapping[str, DataFrame] = {}
 
 
-def open_checkpoint(path: str | os.PathLike[str]) -> Path:
-    """Create the folder and check that it is writable, before anything runs."""
+def writable(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a checkpoint, once it is known that it can be written; nothing is created yet."""
     folder = Path(path).absolute()
-    probe = folder / f".writable-{uuid.uuid4().hex}"
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    probe = there / f".writable-{uuid.uuid4().hex}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
     except OSError as problem:
@@ -59,7 +59,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Path:
 @contextmanager
 def _held(folder: Path) -> Iterator[Renewal]:
     """The lease of a checkpoint, which is released when the pipeline cannot start."""
-    storage = LocalStorage(open_checkpoint(folder))
+    storage = LocalStorage(folder)
     with needing_room(storage):
         renewal = Renewal(take_lease(storage))
         try:
@@ -82,6 +82,7 @@ class Running:
         self._flows = flows
         self._renewal = renewal
         self._feeds = [source.feed for source in graph.sources.values() if source.feed is not None]
+        renewal.name_flows({flow.node.name: flow.id for flow in flows})
         for flow in flows:
             flow.prepare()
         try:
@@ -163,10 +164,10 @@ class Pipeline:
         **parameters: Any,
     ) -> Running:
         """Start in the background; everything that can be wrong is found before the first batch."""
-        session = _session(self.name, spark)
-        # First, so that a definition that is refused leaves nothing behind.
-        graph = self.define(session, Path(checkpoint).absolute(), NO_TABLES, **parameters)
-        with _held(graph.checkpoint) as renewal:
+        folder, session = writable(checkpoint), _session(self.name, spark)
+        # A definition that is refused leaves nothing behind.
+        graph = self.define(session, folder, NO_TABLES, **parameters)
+        with _held(folder) as renewal:
             chosen = mode or micro_batch()
             flows = [Flow(graph, node, session, clock, chosen, renewal.lease) for node in graph.flows.values()]
             return Running(graph, flows, renewal)
@@ -205,8 +206,8 @@ class Pipeline:
         ...     payments = spark.read.parquet("archive/payments")
         ...     spend.backfill({"payments": payments}, checkpoint="checkpoints/last_year", spark=spark)
         """
-        session = _session(self.name, spark)
-        graph = self.define(session, Path(checkpoint).absolute(), tables, **parameters)
+        folder, session = writable(checkpoint), _session(self.name, spark)
+        graph = self.define(session, folder, tables, **parameters)
         differing = sorted(graph.sources.keys() ^ tables.keys())
         if differing:
             raise DefinitionError(
@@ -214,7 +215,7 @@ class Pipeline:
                 f"backfill of pipeline {self.name!r}: {differing[0]!r} is not both a source and a table. Give one "
                 f"table for each source: {', '.join(graph.sources)}.",
             )
-        with _held(graph.checkpoint) as renewal:
+        with _held(folder) as renewal:
             flows = [Flow(graph, node, session, system_clock, BOUNDED, renewal.lease) for node in graph.flows.values()]
             Running(graph, flows, renewal).wait()
 

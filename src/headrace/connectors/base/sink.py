@@ -40,7 +40,7 @@ class BatchIdentity:
     token: str = ""
     """Made when the batch was planned: in a copy of the checkpoint a batch of the same number has another one."""
     last: MarkedBatch | None = None
-    """The last batch before this one that the sink has marked, according to the log; None for a sink of tasks."""
+    """The last batch before this one that had rows for the sink, according to the log; None for a sink of tasks."""
 
 
 @stable
@@ -64,7 +64,7 @@ class Written:
     letters: Mapping[str, int] = field(default_factory=dict)
     """Files of refused rows, with the number of rows in each."""
     marked: frozenset[int] = frozenset()
-    """The writers that have marked this batch; a sink that the driver writes to is writer 0."""
+    """The writers that have marked this batch, of a sink of tasks."""
 
 
 @stable
@@ -129,6 +129,10 @@ class UserSink(DriverSink):
     """A user's own sink class, which has only ``guarantee`` and ``write``."""
 
     sink: Sink
+
+    @property
+    def target(self) -> str:
+        return type(self.sink).__qualname__
 
     @property
     def guarantee(self) -> Guarantee:

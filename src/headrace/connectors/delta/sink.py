@@ -116,10 +116,10 @@ class DeltaSink(DriverSink):
         if table.is_written():
             # The batch must run all the same, because the steps before this sink update their state.
             rows = frame.count()
-            return Written(rows, 0, already_marked=rows, marked=frozenset({0}))
+            return Written(rows, 0, already_marked=rows)
         table.create_if_missing(self._columns(frame), self.partition_by)
         rows, kept = table.upsert(frame, self.upsert_on) if self.upsert_on else (table.append(frame),) * 2
-        return Written(rows, kept, superseded=rows - kept, marked=frozenset({0} if kept else ()))
+        return Written(rows, kept, superseded=rows - kept)
 
     def _columns(self, frame: DataFrame) -> StructType:
         """The table's columns; an upserted table does not store ``change``."""

@@ -93,7 +93,7 @@ class FileSink(DriverSink):
         commits = Commits(root, batch)
         is_listed = already_written(part, commits.mark(), place=self.place)
         name = commits.name(commits.done + 1)
-        attempt = f"{name}-{uuid.uuid4().hex}"
+        attempt = f"{name}-{batch.batch}-{uuid.uuid4().hex}"
         left_over = list((root / STAGING).glob(f"{commits.writer}-*"))
         for other in left_over:
             shutil.rmtree(other / PARTS, ignore_errors=True)
@@ -112,10 +112,8 @@ class FileSink(DriverSink):
             _remove_unless_listed(root, each)
         # Another driver may have been faster, of this checkpoint or of a copy.
         already_written(part, commits.mark(), place=self.place)
-        marked = frozenset({part.number})
-        if _counted(commit) == attempt:
-            return Written(out, rows, marked=marked)
-        return Written(out, 0, already_marked=int(_listing(commit)["rows"]), marked=marked)
+        counted = _counted(commit) == attempt
+        return Written(out, rows) if counted else Written(out, 0, already_marked=int(_listing(commit)["rows"]))
 
     def write_parts(self, frame: DataFrame, staging: Path) -> list[Row]:
         """Run the frame once; every task writes one file and returns its name."""
@@ -179,7 +177,7 @@ def _remove_unless_listed(root: Path, staging: Path) -> None:
     Only where its batch is listed: before, a driver that sleeps could still list this attempt.
     """
     attempt = staging.name
-    commit = _commit_file(root, attempt.rpartition("-")[0])
+    commit = _commit_file(root, attempt.rsplit("-", 2)[0])
     if commit.exists():
         # Parts first, so that a driver that wakes up cannot move them into place any more.
         shutil.rmtree(staging / PARTS, ignore_errors=True)
