@@ -11,7 +11,7 @@ from typing import get_args
 from headrace.stability import stable
 
 _NOT_USER_CODE = (str(Path(__file__).resolve().parent), str(Path(sysconfig.get_path("stdlib")).resolve()))
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:.*\n)*?\S[^\n]*(?=\n\s*\n|\Z)")
 _REPORTED = re.compile(r"headrace\.[\w.]+: \[([A-Z_]+)\] ([^\n]+)")
 
@@ -90,7 +90,8 @@ def check_name(what: str, name: str) -> None:
     if _NAME.fullmatch(name) is None:
         raise DefinitionError(
             "NAME_INVALID",
-            f"{what} name {name!r} is used in file and state names. Use letters, digits and _, a letter first.",
+            f"{what} name {name!r} is used in file and state names. Use at most 100 letters, digits and _, a letter "
+            "first.",
         )
 
 

@@ -293,15 +293,17 @@ MISTAKES: list[tuple[Define, str]] = [
     (
         _invalid_step_name,
         "[NAME_INVALID] step name 'per hour' is used in file and state names. "
-        "Use letters, digits and _, a letter first.",
+        "Use at most 100 letters, digits and _, a letter first.",
     ),
     (
         _invalid_source_name,
-        "[NAME_INVALID] source name '1st' is used in file and state names. Use letters, digits and _, a letter first.",
+        "[NAME_INVALID] source name '1st' is used in file and state names. "
+        "Use at most 100 letters, digits and _, a letter first.",
     ),
     (
         _invalid_flow_name,
-        "[NAME_INVALID] flow name 'a/b' is used in file and state names. Use letters, digits and _, a letter first.",
+        "[NAME_INVALID] flow name 'a/b' is used in file and state names. "
+        "Use at most 100 letters, digits and _, a letter first.",
     ),
     (
         _no_event_time,

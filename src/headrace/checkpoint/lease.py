@@ -8,8 +8,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import psutil
@@ -40,11 +40,14 @@ class LeaseHolder:
     expires: float = EXPIRES_SECONDS
     """How many seconds after its last renewal the lease may be taken over."""
     released: bool = False
+    flows: Mapping[str, str] = field(default_factory=dict)
+    """The flows of the checkpoint, each with its id: their folders belong to it as much as the lease does."""
 
     @classmethod
-    def this_process(cls, *, released: bool = False) -> LeaseHolder:
+    def this_process(cls, flows: Mapping[str, str], *, released: bool = False) -> LeaseHolder:
         me = psutil.Process()
-        return cls(socket.gethostname(), me.pid, me.create_time(), time.monotonic(), released=released)
+        moment = me.create_time(), time.monotonic()
+        return cls(socket.gethostname(), me.pid, *moment, released=released, flows=flows)
 
     @property
     def is_here(self) -> bool:
@@ -77,6 +80,8 @@ class Lease:
 
     storage: Storage
     epoch: int
+    flows: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The flows that the checkpoint had when the lease was taken, each with its id."""
 
     @property
     def file(self) -> str:
@@ -84,7 +89,14 @@ class Lease:
 
     @property
     def holder(self) -> LeaseHolder:
-        return from_text(LeaseHolder, self.storage.open(self.file).to_pybytes(), format=FORMAT)
+        try:
+            return from_text(LeaseHolder, self.storage.open(self.file).to_pybytes(), format=FORMAT)
+        except (ValueError, TypeError) as problem:
+            raise HeadraceError(
+                "LEASE_DAMAGED",
+                f"{self.file!r} of checkpoint {str(self.storage)!r} was truncated or changed ({problem}), so nobody "
+                "knows who writes the checkpoint. When no driver does, remove the file and start again.",
+            ) from None
 
     def check(self) -> None:
         """Fail when another driver has taken over."""
@@ -100,7 +112,7 @@ class Lease:
     def renew(self, *, released: bool = False) -> None:
         """Show that this process holds the lease, or gives it up; FileNotFoundError when the checkpoint is gone."""
         self.storage.size(self.file)
-        self.storage.replace(self.file, LeaseHolder.this_process(released=released).to_bytes())
+        self.storage.replace(self.file, LeaseHolder.this_process(self.flows, released=released).to_bytes())
 
 
 class Renewal:
@@ -121,25 +133,34 @@ class Renewal:
             except OSError:
                 continue  # the storage may answer next time; if it does not, the next entry of the log fails
 
+    def name_flows(self, flows: Mapping[str, str]) -> None:
+        """Write down the flows that the checkpoint has now."""
+        self.lease = replace(self.lease, flows={**self.lease.flows, **flows})
+        self.lease.renew()
+
     def release(self) -> None:
         """Let the next driver start at once."""
         if self._released.is_set():
             return
         self._released.set()
         self._thread.join()
-        with suppress(FileNotFoundError):
+        try:
             self.lease.renew(released=True)
+        except FileNotFoundError:
+            pass  # the checkpoint is gone
+        except OSError:
+            # A full disk takes nothing new, but it lets go.
+            self.lease.storage.delete(self.lease.file)
 
 
 def take_lease(storage: Storage) -> Lease:
     """Become the one driver of a checkpoint; refused while another one is alive."""
     while True:
         newest = max(storage.numbers(FOLDER), default=0)
-        if newest:
-            _wait_until_free(Lease(storage, newest))
-        lease = Lease(storage, newest + 1)
+        flows = _wait_until_free(Lease(storage, newest)).flows if newest else {}
+        lease = Lease(storage, newest + 1, flows)
         # Of two drivers that start at once, the first to create its file gets the lease.
-        if storage.claim(lease.file, LeaseHolder.this_process().to_bytes()):
+        if storage.claim(lease.file, LeaseHolder.this_process(flows).to_bytes()):
             # The number may be one that was freed long after others went on.
             lease.check()
             for old in sorted(storage.numbers(FOLDER))[:-KEPT_LEASES]:
@@ -147,8 +168,8 @@ def take_lease(storage: Storage) -> Lease:
             return lease
 
 
-def _wait_until_free(lease: Lease) -> None:
-    """Wait until a lease may be taken over; refuse as soon as its holder is known to be alive.
+def _wait_until_free(lease: Lease) -> LeaseHolder:
+    """Wait until a lease may be taken over; refuse as soon as its holder is known to be alive. Returns the holder.
 
     A holder on this host is judged at once. For one elsewhere only changes of its file count, by this host's clock.
     """
@@ -165,3 +186,4 @@ def _wait_until_free(lease: Lease) -> None:
             )
         time.sleep(WATCH_SECONDS)
         holder = lease.holder
+    return holder

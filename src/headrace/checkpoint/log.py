@@ -18,7 +18,7 @@ from headrace.checkpoint.storage import Storage
 from headrace.errors import HeadraceError
 from headrace.json_codec import to_text
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = "log"
 Kind = Literal["takeover", "record", "outcome"]
 """A driver begins; what a batch will do; what a batch did."""
@@ -34,7 +34,11 @@ class Entry:
     previous: str | None
     """The token of the entry before it; None in the first one."""
     is_base: bool
-    """Whether nothing before it is needed to know the flow's state: an outcome with a full manifest."""
+    """Whether of those before it only its takeover is needed to know the flow: an outcome with a full manifest."""
+    epoch: int
+    """The number of the takeover of its driver: its own in a takeover, 0 when nobody has taken over."""
+    driver: str
+    """The token of that takeover."""
     body: Any
     """What the entry says, in JSON values or, before it is written, in what they are made of."""
 
@@ -66,16 +70,35 @@ class Log:
         self._storage = storage
         self._number = 0
         self._token: str | None = None
+        self._newest = 0
+        """The epoch of the newest driver that was read of."""
+        self.epoch = 0
+        """The number of the entry with which this driver took over."""
+        self.driver = ""
+        """The token of that entry."""
 
     def read(self) -> list[Entry]:
-        """The entries from the last base on (from the first one if there is none), the oldest first.
+        """The last base (or the first entry), the takeover of its driver before it, and all that comes after it.
 
         The next entry is appended after the newest of them.
         """
         entries = self._read()
         self._number = entries[-1].number if entries else 0
         self._token = entries[-1].token if entries else None
+        self._newest = max((entry.epoch for entry in entries), default=0)
         return entries
+
+    def check_driver(self) -> None:
+        """Fail when another driver has taken over, as far as this one has read."""
+        if self._newest > self.epoch:
+            raise self._lost(self._newest)
+
+    def find(self, number: int) -> Entry | None:
+        """An entry that is still there."""
+        try:
+            return self._entry(number)
+        except FileNotFoundError:
+            return None
 
     def retained(self) -> Iterator[Entry]:
         """All entries that are still there, the oldest first, for people to read."""
@@ -85,7 +108,9 @@ class Log:
 
     def append(self, kind: Kind, body: Any, *, is_base: bool = False) -> Entry:
         """Write the next entry; [LEASE_LOST] when another driver has taken over."""
-        entry = Entry(self._number + 1, kind, uuid.uuid4().hex, self._token, is_base, body)
+        number, token = self._number + 1, uuid.uuid4().hex
+        driver = (number, token) if kind == "takeover" else (self.epoch, self.driver)
+        entry = Entry(number, kind, token, self._token, is_base, *driver, body)
         if not self._storage.claim(self._name(entry.number), entry.to_bytes()):
             raise self._lost(entry.number)
         # The number may be one that trimming has freed long after others went on.
@@ -93,15 +118,17 @@ class Log:
         if newer:
             raise self._lost(max(newer))
         self._number, self._token = entry.number, entry.token
+        self.epoch, self.driver = driver
         return entry
 
     def trim(self, first: int) -> None:
-        """Remove all entries before one that is not behind the newest base, the oldest first.
+        """Remove all entries before one that is not behind the newest base, the oldest first, but not our takeover.
 
-        What is left has no gap wherever this stops.
+        What is left can be read wherever this stops.
         """
         for number in sorted(number for number in self._storage.numbers(FOLDER) if number < first):
-            self._storage.delete(self._name(number))
+            if number != self.epoch:
+                self._storage.delete(self._name(number))
 
     def _read(self) -> list[Entry]:
         while True:
@@ -114,7 +141,7 @@ class Log:
                     raise _damaged(f"{problem} is missing") from problem
 
     def _chain(self, numbers: list[int]) -> list[Entry]:
-        """The entries from the newest back to a base, each named by the one after it."""
+        """The entries from the newest back to a base, each named by the one after it, and the base's takeover."""
         chain: list[Entry] = []
         for number in range(numbers[0] if numbers else 0, 0, -1):
             entry = self._entry(number)
@@ -125,6 +152,11 @@ class Log:
                 break
         if chain and not chain[-1].is_base and chain[-1].previous is not None:
             raise _damaged(f"no entry comes before {self._name(chain[-1].number)!r}, which is not the first entry")
+        if chain and 0 < chain[-1].epoch < chain[-1].number:
+            takeover, base = self._entry(chain[-1].epoch), self._name(chain[-1].number)
+            if (takeover.number, takeover.token) != (chain[-1].epoch, chain[-1].driver):
+                raise _damaged(f"{self._name(chain[-1].epoch)!r} is not the takeover that {base!r} names")
+            chain.append(takeover)
         return chain[::-1]
 
     def _entry(self, number: int) -> Entry:
@@ -149,5 +181,6 @@ def _checksum(text: bytes) -> bytes:
 def _damaged(what: str) -> HeadraceError:
     return HeadraceError(
         "LOG_DAMAGED",
-        f"the checkpoint's log cannot be trusted: {what}. Restore the checkpoint from a copy.",
+        f"the checkpoint's log cannot be trusted: {what}. Put that file back from any copy of the checkpoint that has "
+        "it, because entries never change, or start with a new checkpoint.",
     )

@@ -7,12 +7,14 @@ import uuid
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
+from headrace.errors import HeadraceError
 from headrace.storage import sync_folder
 
 _CHUNK = 1 << 20
@@ -24,6 +26,24 @@ class Buffer(Protocol):
     """Bytes, wherever they are."""
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
+
+
+def incomplete(place: object, what: str) -> HeadraceError:
+    """The error of a checkpoint of which a part is missing, or comes from another copy than the rest."""
+    return HeadraceError(
+        "CHECKPOINT_INCOMPLETE",
+        f"checkpoint {str(place)!r} is not whole: {what}. Put that back from the copy that the rest comes from, or "
+        "start with a new checkpoint.",
+    )
+
+
+def damaged(place: object, name: str) -> HeadraceError:
+    """The error of a part of a checkpoint whose content is not what was written."""
+    return HeadraceError(
+        "CHECKPOINT_DAMAGED",
+        f"{name!r} of checkpoint {str(place)!r} was truncated or changed. Put it back from any copy of the checkpoint "
+        "that has it, because it never changes, or start with a new checkpoint.",
+    )
 
 
 class Storage(ABC):
@@ -55,11 +75,27 @@ class Storage(ABC):
 
     @abstractmethod
     def list(self, folder: str) -> Iterator[str]:
-        """The names of all files below a folder, in no order."""
+        """The names of all files below a folder, or with ``""`` of all files, in no order."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove a file, if it is there."""
+
+    def write_named(self, folder: str, stem: str, content: Buffer) -> str:
+        """Write a file under a new name, which it returns. The name tells what is in the file, for ``read_named``."""
+        name = f"{stem}-{zlib.crc32(content):08x}-{uuid.uuid4().hex}"
+        self.write(f"{folder}/{name}", content)
+        return name
+
+    def read_named(self, folder: str, name: str) -> pa.Buffer:
+        """The content of such a file; an error when it is gone, or is not what was written."""
+        try:
+            content = self.open(f"{folder}/{name}")
+        except FileNotFoundError:
+            raise incomplete(self, f"{folder}/{name} is missing") from None
+        if f"{zlib.crc32(content):08x}" != name.split("-")[-2]:
+            raise damaged(self, f"{folder}/{name}")
+        return content
 
     def numbers(self, folder: str, suffix: str = ".json") -> Iterator[int]:
         """The numbers by which the files of a folder are named, in no order."""
@@ -85,9 +121,10 @@ class Storage(ABC):
                 return True
         except OSError:
             # Whether it was written is not known: the file itself tells. One that is not there is a failure.
-            if self.open(name) != content:
-                raise
-            return True
+            with suppress(FileNotFoundError):
+                if self.open(name) == content:
+                    return True
+            raise
         return bool(self.open(name) == content)
 
 
@@ -136,8 +173,8 @@ class LocalStorage(Storage):
 
     def list(self, folder: str) -> Iterator[str]:
         for path, _, files in os.walk(self.folder / folder):
-            inside = os.path.relpath(path, self.folder)
-            yield from (f"{inside}/{file}" for file in files if not file.startswith(UNFINISHED))
+            inside = Path(path).relative_to(self.folder)
+            yield from (str(inside / file) for file in files if not file.startswith(UNFINISHED))
 
     def delete(self, name: str) -> None:
         (self.folder / name).unlink(missing_ok=True)
@@ -156,9 +193,14 @@ class LocalStorage(Storage):
             file.parent.mkdir(parents=True, exist_ok=True)
             sync_folder(file.parent.parent)
         with file.open("xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+            try:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            except OSError:
+                # On a full disk a part of it would take the little room that there is.
+                file.unlink()
+                raise
 
 
 class MemoryStorage(Storage):
@@ -191,7 +233,7 @@ class MemoryStorage(Storage):
         self._files[name] = pa.py_buffer(content)
 
     def list(self, folder: str) -> Iterator[str]:
-        return (name for name in list(self._files) if name.startswith(f"{folder}/"))
+        return (name for name in list(self._files) if name.startswith(f"{folder}/" if folder else ""))
 
     def delete(self, name: str) -> None:
         self._files.pop(name, None)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from headrace.checkpoint.storage import Storage
+from headrace.checkpoint.storage import Storage, incomplete
 
 PINS = "pins"
 LISTED_BATCHES = 100
@@ -68,6 +68,13 @@ class Sweeper:
         self._folder = folder
         self._epoch = epoch
         self._named: Collection[str] = ()
+
+    def check(self, named: Collection[str]) -> None:
+        """Fail when a file that the manifest names is not there."""
+        missing = sorted(set(named).difference(self._storage.list(self._folder)))
+        if missing:
+            more = f" and {len(missing) - 1} more files" if missing[1:] else ""
+            raise incomplete(self._storage, f"{missing[0]}{more} of the state {'are' if more else 'is'} missing")
 
     def all(self, named: Collection[str], *, done: int, now: int) -> None:
         """Remove every file that the manifest of the last batch done does not name."""

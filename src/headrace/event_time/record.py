@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,8 @@ from headrace.reports import SlotSummary
 KEPT_BATCHES = 10
 """About so many batches stay in the log for people to read; a start needs only the last one."""
 ENTRIES_OF_A_BATCH = 2
-
+COPIES = 2**20
+"""So many drivers that took over at one number, in copies of a log, can be told apart."""
 
 Position = Any
 """Where a source is read, as JSON values; each kind of source has its own."""
@@ -91,6 +93,8 @@ class MarkedBatch:
 
     number: int
     token: str = ""
+    count: int = field(default=0, compare=False)
+    """How many batches this writer has marked, with this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,27 +141,54 @@ class BatchLog:
         self.outcome: BatchOutcome | None = None
         self.record: BatchRecord | None = None
         """The record of a batch that was begun and not concluded."""
-        self.epoch = 0
-        """The number of the entry with which this driver took over."""
+        self.takeovers: list[Any] = []
+        """What drivers said when they took over, the last one last: whose flow this is, and how it is written."""
         self._read()
+
+    @property
+    def epoch(self) -> int:
+        """The number of the entry with which this driver took over."""
+        return self._log.epoch
+
+    @property
+    def sink_epoch(self) -> int:
+        """The epoch as sinks see it: a later one is higher, and one of a copy of this log is another."""
+        return _sink_epoch(self._log.epoch, self._log.driver)
+
+    def knows(self, sink_epoch: int) -> bool:
+        """Whether the driver that a sink was claimed by has taken over this log, and not a copy of it."""
+        number = sink_epoch // COPIES
+        entry = self._log.find(number)
+        # Of a takeover that was trimmed long ago nothing is known but that there was one.
+        return number < self.epoch if entry is None else _sink_epoch(number, entry.token) == sink_epoch
 
     @property
     def next_batch(self) -> int:
         """The batch that runs next, for the first time or again."""
         return 0 if self.outcome is None else self.outcome.batch + 1
 
-    def take_over(self) -> int:
-        """Become the driver of the flow: an earlier one can write nothing more. Returns the epoch."""
+    def take_over(self, say: Callable[[Any], Any] = lambda said: said) -> int:
+        """Become the driver of the flow: an earlier one can write nothing more. Returns the epoch.
+
+        ``say`` makes what this driver says of what the last one has said, which is None in a new log.
+        """
         while True:
+            said = say(self.takeovers[-1] if self.takeovers else None)
             try:
-                self.epoch = self._log.append("takeover", None).number
+                self._log.append("takeover", said)
             except HeadraceError as problem:
                 if problem.id != "LEASE_LOST":
                     raise
                 # Another driver came first: what it has written is true, and must be known.
                 self._read()
             else:
+                self.takeovers.append(said)
                 return self.epoch
+
+    def read_again(self) -> None:
+        """Forget what this driver remembers; fail when another one has taken over."""
+        self._read()
+        self._log.check_driver()
 
     def write_record(self, record: BatchRecord) -> None:
         """Log what a batch will do, before its first task."""
@@ -171,9 +202,16 @@ class BatchLog:
         self._log.trim(number - ENTRIES_OF_A_BATCH * (KEPT_BATCHES - 1))
 
     def _read(self) -> None:
-        self.outcome = self.record = None
+        self.outcome, self.record, self.takeovers = None, None, []
         for entry in self._log.read():
-            if entry.kind == "outcome":
-                self.outcome, self.record = decode(BatchOutcome, entry.body), None
-            elif entry.kind == "record":
-                self.record = decode(BatchRecord, entry.body)
+            match entry.kind:
+                case "takeover":
+                    self.takeovers.append(entry.body)
+                case "record":
+                    self.record = decode(BatchRecord, entry.body)
+                case "outcome":
+                    self.outcome, self.record = decode(BatchOutcome, entry.body), None
+
+
+def _sink_epoch(number: int, token: str) -> int:
+    return number * COPIES + zlib.crc32(token.encode()) % COPIES

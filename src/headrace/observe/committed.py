@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from pathlib import Path
 
 import polars as pl
@@ -22,8 +23,8 @@ class CommittedRows:
         listed = set((self._folder / COMMITS).glob("[!.]*.json")) - self._seen
         self._seen |= listed
         frames: list[pl.DataFrame] = []
-        for commit in sorted(listed, key=_batch):
-            listing = json.loads(commit.read_text(encoding="utf-8"))
+        listings = [json.loads(commit.read_text(encoding="utf-8")) for commit in sorted(listed)]
+        for listing in sorted(listings, key=itemgetter("generation", "batch")):
             read = pl.read_parquet if listing["format"] == "parquet" else pl.read_ndjson
             frames += [read(self._folder / file) for file in listing["files"]]
         return pl.concat(frames) if frames else pl.DataFrame()
@@ -32,9 +33,3 @@ class CommittedRows:
 def committed_rows(folder: Path) -> pl.DataFrame:
     """All rows of a folder's committed batches; no column at all when there is none."""
     return CommittedRows(folder).look()
-
-
-def _batch(commit: Path) -> tuple[str, str]:
-    """Names end with generation and batch, which count before the output's name."""
-    output, generation, batch = commit.stem.rsplit("-", 2)
-    return f"{generation}-{batch}", output

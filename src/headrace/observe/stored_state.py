@@ -14,7 +14,6 @@ from headrace.checkpoint.storage import LocalStorage
 from headrace.checkpoint.sweep import pin
 from headrace.errors import DefinitionError
 from headrace.event_time.record import BatchLog, BatchOutcome
-from headrace.plan.identity import read_identity
 from headrace.stability import experimental
 from headrace.state.group_range import GroupRange
 from headrace.state.segment import OpenSegments, SegmentFiles
@@ -32,9 +31,11 @@ def read_state(checkpoint: str | os.PathLike[str], flow: str, step: str) -> pl.D
     ...     return hr.read_state("checkpoints/spend", "spend", "hourly_spend").sort("spent.sum").tail(10)
     """
     storage = LocalStorage(Path(checkpoint) / flow)
-    identity, outcome = read_identity(storage), BatchLog(storage).outcome
-    if identity is None or outcome is None or outcome.batch < 0:
+    log = BatchLog(storage)
+    outcome = log.outcome
+    if outcome is None or outcome.batch < 0:
         raise DefinitionError("STATE_NOT_FOUND", f"{str(storage)!r} is not the folder of a flow that has run a batch.")
+    identity = log.takeovers[-1]
     steps = {each["name"]: each for each in identity["steps"]}
     if step not in steps:
         raise DefinitionError(

@@ -1,4 +1,4 @@
-"""The checkpoint's identity file: whose state it holds, compared at every restart."""
+"""The identity of a flow: whose state its checkpoint holds, said in every takeover and compared at every restart."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.checkpoint.storage import Storage
+from headrace.checkpoint import outages
+from headrace.checkpoint.storage import Storage, incomplete
 from headrace.errors import HeadraceError
 from headrace.graph import FlowNode, Graph
 from headrace.json_codec import decode, encode
 from headrace.state.group_range import KEY_GROUPS
 
-FILE = "identity.json"
 FORMAT = 1
 
 Definition = Mapping[str, Any]
@@ -51,18 +51,10 @@ class FlowId:
     """Into how many key groups its state is divided, for ever."""
 
 
-def read_identity(storage: Storage) -> Definition | None:
-    """What the checkpoint of a flow says of it; None when no flow has begun there."""
-    try:
-        return dict(json.loads(storage.open(FILE).to_pybytes()))
-    except FileNotFoundError:
-        return None
-
-
-def check_identity(storage: Storage, graph: Graph, flow: FlowNode) -> FlowId:
-    """Write the identity of a new checkpoint; refuse a flow whose state and positions would no longer be valid."""
-    stored = read_identity(storage)
+def identity_of(graph: Graph, flow: FlowNode, *, stored: Definition | None, storage: Storage) -> Definition:
+    """The identity of a flow as it is now; refuse one for which the stored state and positions would not be valid."""
     if stored is None:
+        _check_empty(storage)
         flow_id = FlowId(f"{flow.name}-{uuid.uuid4().hex[:12]}", 0, graph.key_groups or KEY_GROUPS)
     else:
         flow_id = decode(FlowId, stored)
@@ -85,9 +77,14 @@ def check_identity(storage: Storage, graph: Graph, flow: FlowNode) -> FlowId:
                 )
         _compare("SOURCE_CHANGED", "source", stored["sources"], now["sources"], storage)
         _compare("STEP_CHANGED", "step", stored["steps"], now["steps"], storage)
-    if stored != {**encode(flow_id), **now}:
-        storage.replace(FILE, json.dumps({**encode(flow_id), **now}, indent=2).encode())
-    return flow_id
+    return {**encode(flow_id), **now}
+
+
+def _check_empty(storage: Storage) -> None:
+    """Refuse to begin a flow where parts of another one are left, whose log is gone."""
+    left = {name.partition("/")[0] for name in storage.list("")} - {outages.FOLDER}
+    if left:
+        raise incomplete(storage, f"its log is gone, but {', '.join(sorted(left))} is still there")
 
 
 def _compare(error: str, what: str, stored: list[Definition], given: list[Definition], storage: Storage) -> None:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from headrace.checkpoint.storage import Storage
+from headrace.checkpoint.storage import Storage, incomplete
 from headrace.connectors.base.conversion import fitted
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord
@@ -39,6 +39,12 @@ class BroadcastTables:
         self.storage = storage
         self.steps = {step.name: step for step in steps if isinstance(step, BroadcastJoin)}
         self._states = {name: TableState(max(self._stored(name), default=0)) for name in self.steps}
+
+    def check(self, record: BatchRecord | None) -> None:
+        """Fail when a version that a batch which runs again has read is not there; before a new one has its number."""
+        for name, version in ({} if record is None else record.tables).items():
+            if version not in self._stored(name):
+                raise incomplete(self.storage, f"{table_file(name, version)} is missing")
 
     def versions(self, clock: int) -> dict[str, int]:
         """The version of each table for a batch at this time; a table is read when it has not been for long enough."""

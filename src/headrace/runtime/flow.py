@@ -1,50 +1,35 @@
-"""Runs one flow: a loop that plans each batch, runs it as a Spark job, checks the account and concludes it."""
+"""Runs one flow: a loop that looks for work, runs batch after batch, and waits while there is nothing to do."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from headrace.checkpoint.lease import Lease
-from headrace.checkpoint.outages import clear_outages, has_outage, outages
-from headrace.checkpoint.storage import LocalStorage
-from headrace.checkpoint.sweep import Sweeper
-from headrace.errors import HeadraceError, author_traceback, reported
-from headrace.event_time.record import BatchLog, BatchRecord
-from headrace.event_time.time_keeper import Clock, Reads, TimeKeeper, Topology
+from headrace.checkpoint.outages import OutageMarker, clear_outages, outages
+from headrace.checkpoint.room import has_room, is_full
+from headrace.checkpoint.storage import LocalStorage, incomplete
+from headrace.errors import HeadraceError
+from headrace.event_time.record import BatchLog
+from headrace.event_time.time_keeper import Clock, Reads
 from headrace.graph import FlowNode, Graph
-from headrace.json_codec import decode, encode
-from headrace.nodes import NodeId
-from headrace.observe import history
-from headrace.observe.account import Account, account_of, step_counters
-from headrace.observe.history import BatchSeconds, HistoryEntry, StateSize
-from headrace.observe.hot_keys import hot_keys
-from headrace.plan.identity import check_identity
-from headrace.reports import BatchReports
-from headrace.runtime.batch_plan import FlowPlan
-from headrace.runtime.broadcast_tables import BroadcastTables
-from headrace.runtime.modes import Mode, Throttle
-from headrace.runtime.outputs import BatchOutputs, FlowOutputs
-from headrace.runtime.planner import NO_READS, Planner, Writing
+from headrace.plan.identity import identity_of
+from headrace.runtime.flow_batches import FlowBatches
+from headrace.runtime.modes import Mode
+from headrace.runtime.outputs import FlowOutputs
 from headrace.runtime.session import batch_session
-from headrace.runtime.source_reads import Cancelled, SourceReads
-from headrace.wheel.task import PROPERTY, SIDE, STATE, BatchProperty, take_reports
+from headrace.runtime.source_reads import Cancelled
 
 WATCH_SECONDS = 0.05
+ROOM_SECONDS = 2.0
+"""How long a flow waits before it looks whether a full disk has room again."""
 CLAIMED_SECONDS = 20 * 3600.0
 """Kafka forgets the marks of a writer that is quiet for days, so they are renewed daily."""
-
-
-def _topology(graph: Graph, node: FlowNode) -> Topology:
-    return Topology(
-        {name: graph.sources[name].time for name in node.sources if graph.sources[name].time is not None},
-        {name: tuple(map(graph.time_node, graph.steps[name].inputs)) for name in graph.stateful(node.steps)},
-        frozenset(name for name in node.sources if graph.sources[name].divided),
-        {name: graph.steps[name].step.holdback for name in node.steps},
-    )
 
 
 class Flow:
@@ -63,12 +48,9 @@ class Flow:
         self._claimed = 0.0
         self._looks_at = self._begins_at = 0.0
         self._stopping = threading.Event()
-        self._cancelled = False
         self.failure: BaseException | None = None
         self._storage = LocalStorage(self.folder)
-        flow_id = check_identity(self._storage, graph, node)
-        log = BatchLog(self._storage)
-        self._outputs = FlowOutputs(graph, node, self._session, self.folder, flow_id, lease, log)
+        self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
         endless = [name for name in node.sources if graph.sources[name].endless]
         if mode.drain and endless:
             raise HeadraceError(
@@ -76,44 +58,34 @@ class Flow:
                 f"flow {node.name!r}: drain=True closes every window at the end of the data, but source {endless[0]!r} "
                 "never ends. Use hr.available_now() or hr.micro_batch().",
             )
-        writing = Writing(
-            flow_id.generation,
-            self._outputs.writers,
-            graph.slots,
-            spark.sparkContext.defaultParallelism,
-            flow_id.key_groups,
-            {name: repr(graph.steps[name].step) for name in graph.stateful(node.steps)},
-        )
-        self._tables = BroadcastTables(self._storage, [graph.steps[name].step for name in node.steps])
-        keeper = TimeKeeper(_topology(graph, node), clock, interval=mode.interval, is_away=self._is_away)
-        self.planner = Planner(keeper, log, writing=writing, complete=self._tables.complete)
+        self._log = BatchLog(self._storage)
+        self._outputs = FlowOutputs(graph, node, self._session, self.folder, lease, self._log)
+        self._log.take_over(self._says)
+        self.batches = self._from_the_log()
         if mode.kind != "bounded":
-            self.planner.check_not_drained()
-        self._sweeper = Sweeper(self._storage, STATE, epoch=self.planner.epoch)
-        last = history.newest(self.folder)
-        self._throttle = Throttle(mode, node, graph, last=last)
-        self._total = decode(Account, self.planner.last.total)
-        self._reads = SourceReads(graph, node.sources, self._storage, self._stopping)
-        self._plan = FlowPlan(graph, node, self._session, self._reads.placeholders)
-        self._steps = ", ".join(node.steps or node.sources)
-        self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
+            self.batches.planner.check_not_drained()
 
-    def _is_away(self, source: str) -> bool:
-        """Whether a source's server does not answer."""
-        node = str(NodeId("source", source))
-        return any(has_outage(storage, node) for storage in (LocalStorage(self._graph.checkpoint), self._storage))
+    def _says(self, said: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """What this driver says when it takes over, after what the last one has said."""
+        known = self._lease.flows.get(self.node.name)
+        if known is not None and (said is None or said["id"] != known):
+            found = "is gone" if said is None else f"is that of {said['id']}"
+            raise incomplete(self._storage, f"its lease knows the flow {known}, whose log {found}")
+        identity = identity_of(self._graph, self.node, stored=said, storage=self._storage)
+        return {**identity, "writers": self._outputs.writers}
+
+    @property
+    def id(self) -> str:
+        """The flow's own id, made with its checkpoint."""
+        return self._outputs.flow_id.id
+
+    def _from_the_log(self) -> FlowBatches:
+        return FlowBatches(self._outputs, self._clock, self._mode, self._stopping)
 
     def prepare(self) -> None:
         """Check every source and sink, before the first batch."""
         clear_outages(self._storage)
-        for name in self.node.sources:
-            check = self._graph.sources[name].prepare
-            if check is not None:
-                check()
-        self._tables.versions(self._clock())
-        self._outputs.prepare()
-        # Files of a batch that a driver before this one did not conclude.
-        self._sweeper.all(self.planner.last.files, done=self.planner.last.batch, now=self._clock())
+        self.batches.prepare()
         self._claimed = time.monotonic()
 
     def start(self) -> None:
@@ -129,36 +101,56 @@ class Flow:
         while self._worker.is_alive() and (deadline is None or time.monotonic() < deadline):
             self._worker.join(WATCH_SECONDS)
             if self._stopping.is_set() and outages(self._storage):
-                self._cancelled = True
+                self.batches.cancelled = True
                 self._session.sparkContext.cancelJobGroup(str(self.folder))
         return not self._worker.is_alive()
 
     def _work(self) -> None:
         try:
             self._session._jvm.SparkSession.setActiveSession(self._session._jsparkSession)
-            self.begin()
-            if self._mode.kind == "micro_batch":
-                self._run_until_stopped()
-            else:
-                self._run_to_the_end()
+            while not self._has_run():
+                # What is on the disk counts now, and not what this process remembers, as after a crash.
+                self.batches.reads.close()
+                self._log.read_again()
+                self.batches = self._from_the_log()
         except Cancelled:
             pass  # the next start runs the batch again
         except BaseException as failure:
             self.failure = failure
         finally:
-            self._reads.close()
+            self.batches.reads.close()
 
-    def begin(self) -> None:
-        """Run the batch again that was begun and not concluded; log where sources begin that are new."""
-        if self.planner.runs_again:
-            self.run_batch()
-        positions = self._reads.initial(self.planner.last.positions)
-        if positions:
-            self.planner.begin_at(positions)
+    def _has_run(self) -> bool:
+        """Run until the end; False when a disk was full meanwhile, and has room again."""
+        try:
+            self.batches.begin()
+            if self._mode.kind == "micro_batch":
+                self._run_until_stopped()
+            else:
+                self._run_to_the_end()
+        except (OSError, HeadraceError) as problem:
+            if not is_full(problem):
+                raise
+            self._wait_for_room(problem)
+            return False
+        return True
+
+    def _wait_for_room(self, problem: BaseException) -> None:
+        marker = OutageMarker(self._storage, "room", f"room on the disk of {str(self.folder)!r}")
+        # There may be no room for this either.
+        with suppress(OSError):
+            marker.begin(str(problem))
+        while True:
+            if self._stopping.wait(ROOM_SECONDS):
+                raise Cancelled
+            self._lease.check()
+            if has_room(self._storage):
+                break
+        marker.end()
 
     def _run_until_stopped(self) -> None:
         while (reads := self._next_reads()) is not None:
-            self.run_batch(reads)
+            self.batches.run(reads)
 
     def _next_reads(self) -> Reads | None:
         """Wait until there is something to do; None when the flow is to stop.
@@ -170,31 +162,28 @@ class Flow:
             self._lease.check()
             self._claim_when_due()
             now = time.monotonic()
-            if now >= self._looks_at or (now >= self._begins_at and self._reads.call):
-                reads = self.look()
+            if now >= self._looks_at or (now >= self._begins_at and self.batches.reads.call):
+                reads = self.batches.look()
                 waiting = any(rows for read in reads.values() for rows in read.unread.values())
                 self._looks_at = now if waiting else now + self._mode.interval / 1_000_000
-                if _brings_rows(reads) or self.planner.time.wants_batch():
+                if _brings_rows(reads) or self.batches.planner.time.wants_batch():
                     self._begins_at = self._looks_at
                     return reads
             self._stopping.wait(min(WATCH_SECONDS, max(0.0, self._looks_at - time.monotonic())))
         return None
 
-    def look(self) -> Reads:
-        """What a batch would read now."""
-        return self._reads.plan(self.planner.last.positions, most=self._throttle.cap)
-
     def _run_to_the_end(self) -> None:
         """Read what is there and close what that made due; at a drain close everything. Tables are read all at once."""
+        batches = self.batches
         if self._mode.kind == "available_now":
-            self._reads.stop_at_newest()
+            batches.reads.stop_at_newest()
             while not self._stopping.is_set():
-                reads = self.look()
-                if not (_brings_rows(reads) or self.planner.time.wants_batch()):
+                reads = batches.look()
+                if not (_brings_rows(reads) or batches.planner.time.wants_batch()):
                     break
-                self.run_batch(reads)
-        if self._mode.drain and not self.planner.last.drained and not self._stopping.is_set():
-            self.run_batch(self.look(), drain=True)
+                batches.run(reads)
+        if self._mode.drain and not batches.planner.last.drained and not self._stopping.is_set():
+            batches.run(batches.look(), drain=True)
 
     def _claim_when_due(self) -> None:
         """Renew the marks in sinks that forget those of quiet writers."""
@@ -206,93 +195,6 @@ class Flow:
                 if problem.id != "SINK_UNREACHABLE":
                     raise
             self._claimed = time.monotonic()
-
-    def run_batch(self, reads: Reads = NO_READS, *, drain: bool = False) -> None:
-        """Run the next batch: the one that was begun before, or one that reads this."""
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-
-        began = time.monotonic()
-        self._lease.check()
-        runs_again = self.planner.runs_again
-        record = self.planner.plan(drain=drain, reads=reads)
-        try:
-            self._run(record, began, runs_again=runs_again)
-        except (Py4JJavaError, PySparkException) as error:
-            if self._cancelled:
-                raise Cancelled from error
-            raise reported(error) or self._failed(record, error) from error
-
-    def _failed(self, record: BatchRecord, error: BaseException) -> HeadraceError:
-        said = str(error).partition("\n\tat ")[0]
-        what, then = "a task failed", "Correct what the error says and start again"
-        if "[SPARK_JOB_CANCELLED]" in said:
-            what, then = "its job was cancelled, in Spark's UI or by a call", "Start again"
-        return HeadraceError(
-            "BATCH_FAILED",
-            f"flow {self.node.name!r}, batch {record.batch}: {what}, and the batch is not done. {then}: the same batch "
-            f"runs.\n{author_traceback(error) or said}",
-        )
-
-    def _run(self, record: BatchRecord, began: float, *, runs_again: bool) -> None:
-        self._storage.clear(SIDE)
-        handed = BatchProperty(
-            record,
-            self.node.name,
-            str(self.folder),
-            self._outputs.flow_id.key_groups,
-            self.planner.epoch,
-            self.planner.time.slots,
-            self._reads.splits(record),
-            runs_again,
-        )
-        context = self._session.sparkContext
-        context.setJobGroup(str(self.folder), f"{self.node.name}, batch {record.batch}: {self._steps}")
-        context.setLocalProperty(PROPERTY, handed.to_text())
-        outputs = BatchOutputs(self._outputs, record, self.planner.last.marks, self._plan)
-        with self._plan.of_batch(record, self._reads.frames(record)) as frames:
-            outputs.write_main(frames)
-        computed = time.monotonic()
-        reports = take_reports(self._graph.reports.value, flow=self.node.name, batch=record.batch)
-        outputs.write_side(reports)
-        account = account_of(reports, outputs.written)
-        account.check(flow=self.node.name, batch=record.batch)
-        self._lease.check()
-        self._total += account
-        self.planner.conclude(record, reports, outputs.marked, encode(self._total))
-        self._reads.conclude(record)
-        self._tables.forget(record.tables)
-        self._sweeper.batch(self.planner.last.files, done=record.batch, now=self._clock())
-        whole = time.monotonic() - began
-        seconds = BatchSeconds(round(computed - began, 3), round(whole, 3))
-        history.append(self.folder, self._entry(record, reports, account, seconds))
-        self._throttle.learn(rows=account.read, seconds=whole)
-
-    def _entry(
-        self, record: BatchRecord, reports: BatchReports, account: Account, seconds: BatchSeconds
-    ) -> HistoryEntry:
-        time = self.planner.time
-        slots = [slot for held in time.slots.values() for slot in held.values()]
-        sources = {name: reports.of_source(name) for name in self.node.sources}
-        return HistoryEntry(
-            flow=self.node.name,
-            batch=record.batch,
-            clock=record.clock,
-            watermarks=record.watermarks,
-            partitions={name: tracker.saved().partitions for name, tracker in time.trackers.items()},
-            account=account,
-            total=self._total,
-            unread={name: sum(read.unread.values()) for name, read in record.reads.items()},
-            cap=self._throttle.cap,
-            hot_keys=hot_keys(reports),
-            counters=step_counters(reports),
-            rules_versions=self.planner.last.rules_versions,
-            tables=self._tables.read_in(record),
-            lost={name: sum(report.lost for report in parts) for name, parts in sources.items()},
-            skipped={name: sum(report.skipped for report in parts) for name, parts in sources.items()},
-            seconds=seconds,
-            state=StateSize(sum(slot.rows for slot in slots), sum(slot.bytes for slot in slots)),
-        )
 
 
 def _brings_rows(reads: Reads) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,19 +13,29 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.checkpoint.lease import Lease
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.delivery import DeliveryContext, deliver, flat_paths
-from headrace.connectors.base.sink import AnySink, BatchIdentity, TaskSink, Unreachable, Written, writer_name
+from headrace.connectors.base.sink import (
+    AnySink,
+    BatchIdentity,
+    TaskSink,
+    Unreachable,
+    WriterBatch,
+    Written,
+    already_written,
+    forked,
+)
 from headrace.connectors.files.sink import FileSink
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.event_time.record import BatchLog, BatchRecord, MarkedBatch
+from headrace.event_time.record import COPIES, BatchLog, BatchRecord, MarkedBatch
 from headrace.graph import FlowNode, Graph, SideOutput
+from headrace.json_codec import decode
 from headrace.plan.identity import FlowId
 from headrace.reports import BatchReports
 from headrace.runtime.batch_plan import FlowPlan, compute
 from headrace.schemas import polars_schema
 from headrace.wheel.side_rows import DEAD_LETTER_SCHEMA, DEAD_LETTERS, side_frame
 
-EPOCHS_OF_A_GENERATION = 2**40
-"""More entries than one log will ever have."""
+EPOCHS_OF_A_GENERATION = 2**33 * COPIES
+"""More than the drivers of one log will ever have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +55,25 @@ class FlowOutputs:
     node: FlowNode
     spark: SparkSession
     folder: Path
-    flow_id: FlowId
     lease: Lease
     log: BatchLog
 
     @property
+    def flow_id(self) -> FlowId:
+        """As this driver has said when it took over."""
+        return decode(FlowId, self.log.takeovers[-1])
+
+    @property
     def epoch(self) -> int:
         """The driver's epoch as sinks compare it: that of a restored checkpoint is higher than all before."""
-        return self.flow_id.generation * EPOCHS_OF_A_GENERATION + self.log.epoch
+        return self.flow_id.generation * EPOCHS_OF_A_GENERATION + self.log.sink_epoch
 
     @property
     def writers(self) -> dict[str, int]:
         """The number of writers of each task sink from now on."""
         default = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
         return {
-            sink_key(output.name, sink): sink.writers or default
+            self.key(output.name, sink): sink.writers or default
             for output in self.all
             for sink in output.sinks
             if isinstance(sink, TaskSink)
@@ -75,8 +90,34 @@ class FlowOutputs:
             seen[name] += 1
         return found
 
+    def key(self, output: str, sink: AnySink) -> str:
+        """The sink's name in the batch log; the flow's own folders go with the checkpoint, wherever that lies."""
+        return f"{output} > {sink.target}".replace(f"{self.folder}/", "")
+
+    def own(self, *folders: str) -> FileSink:
+        """What is kept in the checkpoint, because no other sink was given for it."""
+        return FileSink(str(self.folder.joinpath(*folders)), "parquet")
+
     def prepare(self) -> None:
-        """Before the first batch: let every sink check that it can be written, and claim it for this driver."""
+        """Before the first batch: let every sink check that it can be written, and claim it for this driver.
+
+        What another copy of the checkpoint has written is found before anything is claimed, so that this one does not
+        stop the other; and once more after that, when the other can write no more.
+        """
+        self._check_targets()
+        self._check_marks()
+        for output in self.all:
+            given = output.given
+            frame = self.side_frame(given, []) if isinstance(given, SideOutput) else given
+            for sink in output.sinks:
+                with self._reachable(sink):
+                    if isinstance(sink, TaskSink):
+                        self._prepare(sink, output.name, frame)
+                    else:
+                        sink.prepare(frame)
+        self._check_marks()
+
+    def _check_targets(self) -> None:
         for output in self.all:
             targets = [sink.target for sink in output.sinks if isinstance(sink, TaskSink)]
             twice = [target for target in targets if targets.count(target) > 1]
@@ -86,13 +127,62 @@ class FlowOutputs:
                     f"flow {self.node.name!r} writes its output {output.name!r} twice to {twice[0]}, where the second "
                     "sink would find the marks of the first. Leave one out.",
                 )
-            given = output.given
-            frame = self.side_frame(given, []) if isinstance(given, SideOutput) else given
-            for sink in output.sinks:
-                if isinstance(sink, TaskSink):
-                    self._prepare(sink, output.name, frame)
-                else:
-                    sink.prepare(frame)
+
+    def _check_marks(self) -> None:
+        """Fail where a sink holds what the log does not know."""
+        for output, sink in self._sinks():
+            parts = self._parts(output, sink)
+            with self._reachable(sink):
+                marks = sink.read_marks(parts)
+            for part, mark in zip(parts, marks, strict=False):
+                generation, epoch = divmod(0 if mark is None else mark.epoch, EPOCHS_OF_A_GENERATION)
+                if generation == self.flow_id.generation and not self.log.knows(epoch):
+                    raise forked(sink.place, f"writer {part.writer!r} belongs to a driver")
+                already_written(part, mark, place=sink.place)
+
+    def _sinks(self) -> Iterator[tuple[str, AnySink]]:
+        """Every output with each of its sinks, and with the flow's own folders, as far as they have marks."""
+        yield from ((output.name, sink) for output in self.all for sink in output.sinks)
+        sides = ((name, step) for step in self.node.steps for name in self.graph.steps[step].side_outputs)
+        own = {self.key("", sink): sink for sink in (self.own(*folders) for folders in ((DEAD_LETTERS,), *sides))}
+        for key in self._marks:
+            output, arrow, target = key.partition(" > ")
+            if f"{arrow}{target}" in own:
+                yield output, own[f"{arrow}{target}"]
+
+    @property
+    def _marks(self) -> Mapping[str, Mapping[int, MarkedBatch]]:
+        outcome = self.log.outcome
+        return {} if outcome is None or outcome.generation != self.flow_id.generation else outcome.marks
+
+    def _parts(self, output: str, sink: AnySink) -> list[WriterBatch]:
+        """The part that each writer has in the batch that runs again or comes next."""
+        key, record = self.key(output, sink), self.log.record
+        marks = self._marks.get(key, {})
+        identity = BatchIdentity(
+            self.node.name,
+            self.flow_id.generation,
+            self.log.next_batch,
+            output,
+            self.flow_id.id,
+            self.epoch,
+            "" if record is None else record.token,
+            marks.get(0),
+        )
+        # Another copy may have as many writers as any driver that both know.
+        count = max(said["writers"].get(key, 1) for said in self.log.takeovers)
+        return [WriterBatch(identity, number, marks.get(number)) for number in range(count)]
+
+    @contextmanager
+    def _reachable(self, sink: AnySink) -> Iterator[None]:
+        try:
+            yield
+        except Unreachable as problem:
+            raise HeadraceError(
+                "SINK_UNREACHABLE",
+                f"{sink.place} of flow {self.node.name!r} does not answer: {problem}. Start the server or correct the "
+                "address.",
+            ) from None
 
     def _prepare(self, sink: TaskSink, output: str, frame: DataFrame) -> None:
         columns = polars_schema(frame.schema)
@@ -103,16 +193,7 @@ class FlowOutputs:
                 f"{sink.place} of flow {self.node.name!r} needs column {unknown[0]!r}, but the rows have "
                 f"{', '.join(columns)}.",
             )
-        count = self.writers[sink_key(output, sink)]
-        writers = [writer_name(self.flow_id.id, output, number) for number in range(count)]
-        try:
-            sink.prepare(columns, writers, self.epoch)
-        except Unreachable as problem:
-            raise HeadraceError(
-                "SINK_UNREACHABLE",
-                f"{sink.place} of flow {self.node.name!r} does not answer: {problem}. Start the server or correct the "
-                "address.",
-            ) from None
+        sink.prepare(columns, [part.writer for part in self._parts(output, sink)], self.epoch)
 
     def side_frame(self, side: SideOutput, files: Sequence[str]) -> DataFrame:
         """The rows of a side output in these files, with the user's transformation."""
@@ -162,13 +243,13 @@ class BatchOutputs:
 
     def _unsinked(self, step: str, name: str) -> tuple[SinkedOutput, SideOutput]:
         """A side output without sinks of its own, which is kept in the checkpoint's folder."""
-        sink = FileSink(str(self.flow.folder / name / step), "parquet")
+        sink = self.flow.own(name, step)
         side = SideOutput(step, name, self.flow.node.mains[0].frame)
         return SinkedOutput(f"{step}.{name}", (sink,), side), side
 
     def _write_letters(self, name: str, files: Mapping[str, int]) -> None:
         if files:
-            sink = FileSink(str(self.flow.folder / DEAD_LETTERS), "parquet")
+            sink = self.flow.own(DEAD_LETTERS)
             frame = side_frame(self.flow.spark, LocalStorage(self.flow.folder), list(files), DEAD_LETTER_SCHEMA)
             self._write_rows(SinkedOutput(name, (sink,), frame), frame, files, counted=True)
 
@@ -201,21 +282,19 @@ class BatchOutputs:
 
     def _write(self, output: str, sink: AnySink, frame: DataFrame) -> Written:
         flow, record = self.flow, self.record
+        key = flow.key(output, sink)
+        marks = self.expected.get(key, {})
         batch = BatchIdentity(
             flow.node.name, record.generation, record.batch, output, flow.flow_id.id, flow.epoch, record.token
         )
-        if not isinstance(sink, TaskSink):
+        if isinstance(sink, TaskSink):
+            writers = record.writers.get(key) or flow.writers[key]
+            context = DeliveryContext(writers, marks, record.clock, LocalStorage(flow.folder), flow.lease)
+            written = deliver(frame, sink, batch, context)
+            self.marked[key] = written.marked
+        else:
             flow.lease.check()
-            return sink.write(frame, batch)
-        key = sink_key(output, sink)
-        writers = record.writers.get(key) or flow.writers[key]
-        marks = self.expected.get(key, {})
-        context = DeliveryContext(writers, marks, record.clock, LocalStorage(flow.folder), flow.lease)
-        written = deliver(frame, sink, batch, context)
-        self.marked[key] = written.marked
+            written = sink.write(frame, replace(batch, last=marks.get(0)))
+            # The driver is one writer, and leaves no mark where there is no row.
+            self.marked[key] = frozenset({0} if written.rows or written.already_marked else ())
         return written
-
-
-def sink_key(output: str, sink: TaskSink) -> str:
-    """The sink's name in the batch log."""
-    return f"{output} > {sink.target}"

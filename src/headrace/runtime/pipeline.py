@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.checkpoint.lease import Renewal, take_lease
 from headrace.checkpoint.outages import clear_outages
+from headrace.checkpoint.room import needing_room
 from headrace.checkpoint.storage import LocalStorage
 from headrace.errors import DefinitionError, HeadraceError, check_name
 from headrace.event_time.time_keeper import Clock
@@ -38,12 +39,12 @@ Define = Callable[..., None]
 NO_TABLES: Mapping[str, DataFrame] = {}
 
 
-def open_checkpoint(path: str | os.PathLike[str]) -> Path:
-    """Create the folder and check that it is writable, before anything runs."""
+def writable(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a checkpoint, once it is known that it can be written; nothing is created yet."""
     folder = Path(path).absolute()
-    probe = folder / f".writable-{uuid.uuid4().hex}"
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    probe = there / f".writable-{uuid.uuid4().hex}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
     except OSError as problem:
@@ -53,6 +54,20 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Path:
             "Choose a folder this user may write to.",
         ) from problem
     return folder
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[Renewal]:
+    """The lease of a checkpoint, which is released when the pipeline cannot start."""
+    storage = LocalStorage(folder)
+    with needing_room(storage):
+        renewal = Renewal(take_lease(storage))
+        try:
+            clear_outages(storage)
+            yield renewal
+        except BaseException:
+            renewal.release()
+            raise
 
 
 def system_clock() -> int:
@@ -67,6 +82,7 @@ class Running:
         self._flows = flows
         self._renewal = renewal
         self._feeds = [source.feed for source in graph.sources.values() if source.feed is not None]
+        renewal.name_flows({flow.node.name: flow.id for flow in flows})
         for flow in flows:
             flow.prepare()
         try:
@@ -148,18 +164,13 @@ class Pipeline:
         **parameters: Any,
     ) -> Running:
         """Start in the background; everything that can be wrong is found before the first batch."""
-        folder = open_checkpoint(checkpoint)
-        session = _session(self.name, spark)
-        renewal = Renewal(take_lease(LocalStorage(folder)))
-        try:
-            clear_outages(LocalStorage(folder))
-            graph = self.define(session, folder, NO_TABLES, **parameters)
+        folder, session = writable(checkpoint), _session(self.name, spark)
+        # A definition that is refused leaves nothing behind.
+        graph = self.define(session, folder, NO_TABLES, **parameters)
+        with _held(folder) as renewal:
             chosen = mode or micro_batch()
             flows = [Flow(graph, node, session, clock, chosen, renewal.lease) for node in graph.flows.values()]
             return Running(graph, flows, renewal)
-        except BaseException:
-            renewal.release()
-            raise
 
     def run(
         self,
@@ -195,22 +206,18 @@ class Pipeline:
         ...     payments = spark.read.parquet("archive/payments")
         ...     spend.backfill({"payments": payments}, checkpoint="checkpoints/last_year", spark=spark)
         """
-        folder = open_checkpoint(checkpoint)
-        session = _session(self.name, spark)
-        renewal = Renewal(take_lease(LocalStorage(folder)))
-        try:
-            graph = self.define(session, folder, tables, **parameters)
-            differing = sorted(graph.sources.keys() ^ tables.keys())
-            if differing:
-                raise DefinitionError(
-                    "TABLES_INVALID",
-                    f"backfill of pipeline {self.name!r}: {differing[0]!r} is not both a source and a table. Give one "
-                    f"table for each source: {', '.join(graph.sources)}.",
-                )
+        folder, session = writable(checkpoint), _session(self.name, spark)
+        graph = self.define(session, folder, tables, **parameters)
+        differing = sorted(graph.sources.keys() ^ tables.keys())
+        if differing:
+            raise DefinitionError(
+                "TABLES_INVALID",
+                f"backfill of pipeline {self.name!r}: {differing[0]!r} is not both a source and a table. Give one "
+                f"table for each source: {', '.join(graph.sources)}.",
+            )
+        with _held(folder) as renewal:
             flows = [Flow(graph, node, session, system_clock, BOUNDED, renewal.lease) for node in graph.flows.values()]
             Running(graph, flows, renewal).wait()
-        finally:
-            renewal.release()
 
     def check(
         self,

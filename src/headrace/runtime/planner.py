@@ -9,7 +9,8 @@ from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchLog, BatchOutcome, BatchRecord, MarkedBatch, Position
-from headrace.event_time.time_keeper import Reads, TimeKeeper
+from headrace.event_time.time_keeper import Reads, TimeKeeper, Topology
+from headrace.graph import FlowNode, Graph
 from headrace.nodes import NodeId
 from headrace.reports import BatchReports
 from headrace.state.group_range import KEY_GROUPS
@@ -29,6 +30,16 @@ class Writing:
     """The steps with state, as code: a change that they allow may give rows of their state other due times."""
 
 
+def topology_of(graph: Graph, node: FlowNode) -> Topology:
+    """The nodes of a flow that time runs through."""
+    return Topology(
+        {name: graph.sources[name].time for name in node.sources if graph.sources[name].time is not None},
+        {name: tuple(map(graph.time_node, graph.steps[name].inputs)) for name in graph.stateful(node.steps)},
+        frozenset(name for name in node.sources if graph.sources[name].divided),
+        {name: graph.steps[name].step.holdback for name in node.steps},
+    )
+
+
 BEFORE_THE_FIRST = -1
 """The batch of an outcome that only says where sources are read from."""
 RULES_INPUT = "rules"
@@ -39,7 +50,7 @@ NO_TOTAL: Mapping[str, Any] = {}
 
 
 class Planner:
-    """Plans the batches of one flow; a new one takes the flow over and starts where the log ended.
+    """Plans the batches of one flow, for the driver that has taken it over; a new one starts where the log ended.
 
     ``complete`` adds to a record what is decided elsewhere, before it is logged.
     """
@@ -56,7 +67,6 @@ class Planner:
         self._log = log
         self._writing = writing
         self._complete = complete
-        self.epoch = log.take_over()
         last = log.outcome or BatchOutcome(BEFORE_THE_FIRST)
         time.restore(last)
         self.last = replace(
@@ -128,7 +138,10 @@ class Planner:
         self.time.observe(record, reports)
         last, marks = self.last, dict(self.last.marks)
         for sink, writers in marked.items():
-            marks[sink] = {**marks.get(sink, {}), **dict.fromkeys(writers, MarkedBatch(record.batch, record.token))}
+            before = marks.get(sink, {})
+            counts = {writer: before[writer].count + 1 if writer in before else 1 for writer in writers}
+            now = {writer: MarkedBatch(record.batch, record.token, count) for writer, count in counts.items()}
+            marks[sink] = {**before, **now}
         rules_versions = dict(last.rules_versions)
         for step in record.time_bounds:
             changes = reports.inputs.get(NodeId("step", step, RULES_INPUT))

@@ -77,8 +77,10 @@ class InlineEngine:
         time = TimeKeeper(topology, lambda: self._setting.clock)
         definitions = {step.name: repr(step) for step in self._setting.steps if step.name in topology.steps}
         writing = Writing(slots=self.next_slots(), definitions=definitions)
-        self.planner = Planner(time, BatchLog(self._storage), writing=writing, complete=self._tables.complete)
-        self._sweeper = Sweeper(self._storage, STATE, epoch=self.planner.epoch)
+        log = BatchLog(self._storage)
+        self._epoch = log.take_over()
+        self.planner = Planner(time, log, writing=writing, complete=self._tables.complete)
+        self._sweeper = Sweeper(self._storage, STATE, epoch=self._epoch)
         self._sweeper.all(self.planner.last.files, done=self.planner.last.batch, now=self._setting.clock)
         self._setting.take_over(time)
 
@@ -109,7 +111,7 @@ class InlineEngine:
     def run(self, rows: Sequence[At], *, commit: bool = True, drain: bool = False) -> None:
         record = self.planner.plan(drain=drain)
         reports = BatchReports()
-        state = TaskState(self._storage, self._opened, KEY_GROUPS, self.planner.epoch, self.planner.time.slots)
+        state = TaskState(self._storage, self._opened, KEY_GROUPS, self._epoch, self.planner.time.slots)
 
         def report(key: ReportKey, said: Report) -> None:
             reports.add(key[2], key[3], said)

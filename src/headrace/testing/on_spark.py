@@ -93,18 +93,18 @@ class SparkEngine:
         pipeline = Pipeline(self._define, "timeline")
         graph = pipeline.define(self._spark, self._folder / "checkpoint")
         node, mode = graph.flows["timeline"], micro_batch("1 millisecond")
-        self._flow = Flow(graph, node, self._spark, lambda: self._setting.clock, mode, self._lease)
-        self._setting.take_over(self._flow.planner.time)
+        self._batches = Flow(graph, node, self._spark, lambda: self._setting.clock, mode, self._lease).batches
+        self._setting.take_over(self._batches.planner.time)
         self._begun = False
 
     def _advance(self) -> None:
         """Run one batch: the interrupted one, or one of what is there."""
-        interrupted = self._flow.planner.runs_again
+        interrupted = self._batches.planner.runs_again
         if not self._begun:
-            self._flow.begin()
+            self._batches.begin()
             self._begun = True
         if not interrupted:
-            self._flow.run_batch(self._flow.look())
+            self._batches.run(self._batches.look())
         self._setting.give(DEAD_LETTERS, self._dead_letters.look().rows(named=True))
 
     def run(self, rows: Sequence[At]) -> None:

@@ -70,7 +70,7 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Drive
 
 
 def _hold(storage: Storage, epoch: int, **changed: object) -> None:
-    holder = replace(LeaseHolder.this_process(), **changed)  # type: ignore[arg-type]
+    holder = replace(LeaseHolder.this_process({}), **changed)  # type: ignore[arg-type]
     storage.replace(Lease(storage, epoch).file, holder.to_bytes())
 
 
@@ -127,7 +127,7 @@ def test_of_many_drivers_that_start_at_once_one_gets_the_lease(storage: Storage)
 def test_a_process_is_the_same_after_the_clock_was_set_and_another_when_it_began_later(
     storage: Storage, moved: float, taken: bool
 ) -> None:
-    _hold(storage, 1, started=LeaseHolder.this_process().started - moved)
+    _hold(storage, 1, started=LeaseHolder.this_process({}).started - moved)
     if taken:
         assert take_lease(storage).epoch == 2
     else:

@@ -91,7 +91,7 @@ def test_an_entry_that_was_not_written_is_a_failure() -> None:
     storage = Unclear(written=False)
     log = filled(storage)
     storage.breaks = True
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(TimeoutError):
         log.append("record", {})
 
 

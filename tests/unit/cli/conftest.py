@@ -58,7 +58,8 @@ def put_letters(folder: Path, letters: list[dict[str, Any]], *, batch: int, comm
     pl.DataFrame(letters, schema=DEAD_LETTER_SCHEMA).write_parquet(folder / name / "part-00000-0.parquet")
     if committed:
         (folder / "_commits").mkdir(exist_ok=True)
-        listing = {"format": "parquet", "files": [f"{name}/part-00000-0.parquet"], "rows": len(letters)}
+        files = {"format": "parquet", "files": [f"{name}/part-00000-0.parquet"], "rows": len(letters)}
+        listing = {**files, "generation": 0, "batch": batch, "token": "t"}
         (folder / "_commits" / f"{name}.json").write_text(json.dumps(listing))
 
 

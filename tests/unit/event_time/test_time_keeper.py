@@ -71,7 +71,9 @@ def planner_of(
     away: Container[str] = (),
 ) -> Planner:
     time = TimeKeeper(topology, clock, interval=interval, is_away=away.__contains__)
-    return Planner(time, BatchLog(storage or MemoryStorage()), writing=Writing(slots=SLOTS))
+    log = BatchLog(storage or MemoryStorage())
+    log.take_over()
+    return Planner(time, log, writing=Writing(slots=SLOTS))
 
 
 def new(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.checkpoint.storage import LocalStorage
-from headrace.plan.identity import FILE, FlowId, check_identity
+from headrace.event_time.record import BatchLog
+from headrace.plan.identity import identity_of
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = "account STRING, shop STRING, amount DOUBLE, at TIMESTAMP, paid TIMESTAMP"
-Check = Callable[..., FlowId]
+Check = Callable[..., dict[str, Any]]
 
 
 def _step(name: str, **changed: Any) -> Any:
@@ -40,7 +42,7 @@ def _two() -> list[Any]:
 
 @pytest.fixture
 def check(spark: SparkSession, tmp_path: Path) -> Check:
-    """A function that defines a flow with these steps and compares it with the one checkpoint of the test."""
+    """A function that defines a flow with these steps, and takes the one checkpoint of the test over with it."""
     for folder in ("in", "other"):
         (tmp_path / folder).mkdir()
 
@@ -52,7 +54,7 @@ def check(spark: SparkSession, tmp_path: Path) -> Check:
         read: dict[str, Any] | None = None,
         sink: Any = None,
         key_groups: int | None = None,
-    ) -> FlowId:
+    ) -> dict[str, Any]:
         def define(session: SparkSession) -> None:
             chosen: dict[str, Any] = {"path": tmp_path / "in", "format": "json", "schema": SCHEMA, "name": "payments"}
             frame = hr.read_files(session, **chosen | (read or {})).transform(time or hr.event_time("at"))
@@ -61,7 +63,10 @@ def check(spark: SparkSession, tmp_path: Path) -> Check:
             hr.write("totals", frame, sink or hr.to_files(tmp_path / "out"))
 
         graph = hr.pipeline(name=pipeline, key_groups=key_groups)(define).define(spark, tmp_path / "checkpoint")
-        return check_identity(LocalStorage(tmp_path / "checkpoint" / "totals"), graph, graph.flows["totals"])
+        storage, flow = LocalStorage(tmp_path / "checkpoint" / "totals"), graph.flows["totals"]
+        log = BatchLog(storage)
+        log.take_over(lambda said: identity_of(graph, flow, stored=said, storage=storage))
+        return dict(log.takeovers[-1])
 
     return checking
 
@@ -190,37 +195,45 @@ def test_longer_corrections_are_accepted_and_shorter_ones_refused(check: Check) 
     assert "hr.update_for('5 minutes')" in str(raised.value)
 
 
-def test_disorder_idleness_and_sinks_may_change(check: Check, tmp_path: Path) -> None:
-    check(_one())
-    file = tmp_path / "checkpoint" / "totals" / FILE
-    first = file.read_text()
-    check(_one(), time=hr.event_time("at", out_of_order="1 minute", idle=None, accept=hr.valid_times(max_future=None)))
-    check(_one(), sink=hr.to_console())
-    check(_one(), read={"files_per_batch": 3})
-    assert file.read_text() == first
+def test_disorder_idleness_and_sinks_may_change(check: Check) -> None:
+    first = check(_one())
+    time = hr.event_time("at", out_of_order="1 minute", idle=None, accept=hr.valid_times(max_future=None))
+    assert check(_one(), time=time) == first
+    assert check(_one(), sink=hr.to_console()) == first
+    assert check(_one(), read={"files_per_batch": 3}) == first
 
 
 def test_an_accepted_change_becomes_the_stored_definition(check: Check, tmp_path: Path) -> None:
     check(_one())
     check(_one(late=hr.update_for("1 minute")))
-    assert "hr.update_for('1 minute')" in (tmp_path / "checkpoint" / "totals" / FILE).read_text()
+    stored = BatchLog(LocalStorage(tmp_path / "checkpoint" / "totals")).takeovers[-1]
+    assert "hr.update_for('1 minute')" in stored["steps"][0]["definition"]
 
 
-def test_a_folder_without_identity_is_a_new_checkpoint(check: Check, tmp_path: Path) -> None:
-    check(_two())
-    (tmp_path / "checkpoint" / "totals" / FILE).unlink()
-    check(_one())
+def test_an_empty_folder_is_a_new_checkpoint_and_one_without_its_log_is_refused(check: Check, tmp_path: Path) -> None:
+    first = check(_two())
+    folder = tmp_path / "checkpoint" / "totals"
+    shutil.rmtree(folder)
+    (folder / "waiting").mkdir(parents=True)
+    (folder / "waiting" / "source.payments.json").touch()
+    assert check(_one())["id"] != first["id"]
+    shutil.rmtree(folder / "log")
+    (folder / "history.jsonl").touch()
+    with pytest.raises(
+        hr.HeadraceError, match=r"\[CHECKPOINT_INCOMPLETE\].*its log is gone, but history.jsonl is still"
+    ):
+        check(_one())
 
 
 def test_key_groups_are_fixed_when_the_checkpoint_is_made(check: Check) -> None:
-    assert check(_one(), key_groups=16).key_groups == 16
-    assert check(_one()).key_groups == 16
+    assert check(_one(), key_groups=16)["key_groups"] == 16
+    assert check(_one())["key_groups"] == 16
     with pytest.raises(hr.HeadraceError, match=r"made with key_groups 16, this is 128"):
         check(_one(), key_groups=128)
 
 
 def test_a_pipeline_that_says_nothing_gets_the_usual_number_of_key_groups(check: Check) -> None:
-    assert check(_one()).key_groups == check(_one(), key_groups=128).key_groups == 128
+    assert check(_one())["key_groups"] == check(_one(), key_groups=128)["key_groups"] == 128
 
 
 @pytest.mark.parametrize("key_groups", [0, -1, 32_769])

@@ -42,7 +42,9 @@ def _planner(
     chosen = strategy or hr.event_time("at", out_of_order="1 second")
     steps = {"minutely": (PAYMENTS,), "hourly": (NodeId("step", "minutely"),)}
     time = TimeKeeper(Topology({"payments": chosen}, steps), clock, interval=interval)
-    return Planner(time, BatchLog(storage), writing=Writing(slots=slots))
+    log = BatchLog(storage)
+    log.take_over()
+    return Planner(time, log, writing=Writing(slots=slots))
 
 
 def _saw(time: int, *, due: int | None = None, slot: int = 3) -> BatchReports:

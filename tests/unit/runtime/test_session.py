@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.errors import HeadraceError
-from headrace.runtime.pipeline import Pipeline, open_checkpoint
+from headrace.runtime.pipeline import Pipeline, writable
 from headrace.runtime.session import BATCH_SETTINGS, DOMAIN_SOCKETS, batch_session, connector_settings
 
 
@@ -72,10 +72,9 @@ def test_check_advises_domain_sockets_where_a_session_has_none(
     )
 
 
-def test_a_checkpoint_folder_is_made_and_left_empty(tmp_path: Path) -> None:
-    folder = open_checkpoint(tmp_path / "some" / "where")
-    assert folder.is_dir()
-    assert list(folder.iterdir()) == []
+def test_that_a_checkpoint_can_be_written_is_found_out_without_leaving_anything(tmp_path: Path) -> None:
+    assert writable(tmp_path / "some" / "where") == tmp_path / "some" / "where"
+    assert list(tmp_path.iterdir()) == []
 
 
 KAFKA = "spark-sql-kafka-0-10_2.13-4.2.0.jar"

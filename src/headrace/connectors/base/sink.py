@@ -39,6 +39,8 @@ class BatchIdentity:
     """The epoch of the driver that writes the batch; a sink refuses an older one than it has seen."""
     token: str = ""
     """Made when the batch was planned: in a copy of the checkpoint a batch of the same number has another one."""
+    last: MarkedBatch | None = None
+    """The last batch before this one that had rows for the sink, according to the log; None for a sink of tasks."""
 
 
 @stable
@@ -62,7 +64,7 @@ class Written:
     letters: Mapping[str, int] = field(default_factory=dict)
     """Files of refused rows, with the number of rows in each."""
     marked: frozenset[int] = frozenset()
-    """The writers that have marked this batch."""
+    """The writers that have marked this batch, of a sink of tasks."""
 
 
 @stable
@@ -95,6 +97,16 @@ class DriverSink(Sink):
     __slots__ = ()
 
     @property
+    def target(self) -> str:
+        """What is written to; identifies the sink in the batch log."""
+        return repr(self)
+
+    @property
+    def place(self) -> str:
+        """The target, for people and without secrets."""
+        return self.target
+
+    @property
     def why(self) -> str | None:
         """One sentence on how the guarantee is kept, for ``explain``."""
         return None
@@ -107,12 +119,20 @@ class DriverSink(Sink):
     def prepare(self, frame: DataFrame) -> None:
         """Before the first batch: fail if rows with the frame's columns cannot be written."""
 
+    def read_marks(self, parts: Sequence[WriterBatch]) -> Sequence[Mark | None]:
+        """The mark that each writer has left; none at all where the sink keeps no marks."""
+        return ()
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class UserSink(DriverSink):
     """A user's own sink class, which has only ``guarantee`` and ``write``."""
 
     sink: Sink
+
+    @property
+    def target(self) -> str:
+        return type(self.sink).__qualname__
 
     @property
     def guarantee(self) -> Guarantee:
@@ -202,6 +222,9 @@ class TaskSink(Protocol):
         Raises HeadraceError for what the user must correct, Unreachable when the server does not answer.
         """
 
+    def read_marks(self, parts: Sequence[WriterBatch]) -> Sequence[Mark | None]:
+        """On the driver: the mark that each writer has left; none at all where the sink keeps no marks."""
+
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
         """In a task: write the rows and their mark in one transaction, unless they are marked already."""
 
@@ -232,7 +255,11 @@ def check_epoch(epoch: int, stored: int, *, place: str, writer: str) -> None:
 
 
 def already_written(part: WriterBatch, stored: Mark | None, *, place: str) -> bool:
-    """Whether the sink holds this part of the batch. Fails when its mark is not one that the log expects."""
+    """Whether the sink holds this part of the batch. Fails when its mark is not one that the log expects.
+
+    This is the one rule of all sinks with marks (step 8 of the protocol): the mark names the record of this batch, and
+    the rows are there; or it is the last one that the log knows, and they may be written; or nothing may be.
+    """
     identity = part.batch
     if stored is not None:
         check_epoch(identity.epoch, stored.epoch, place=place, writer=part.writer)
@@ -260,12 +287,12 @@ def already_written(part: WriterBatch, stored: Mark | None, *, place: str) -> bo
 
 
 def forked(place: str, what: str) -> HeadraceError:
-    """A sink holds a batch that this checkpoint did not write, though it has this checkpoint's id."""
+    """A sink holds what the log does not know, though it has this checkpoint's id."""
     return HeadraceError(
         "CHECKPOINT_FORKED",
-        f"{place}: {what} from another copy of this checkpoint, so two copies write to one place, or this copy is "
-        "out of date. Nothing was written. Stop one of the two and go on with the newer one, or start with a new "
-        "checkpoint.",
+        f"{place}: {what}, which the log of this checkpoint does not know. So this is a copy, or was put back, and "
+        "another copy has gone on. Nothing was written. Go on with that one, or start with a new checkpoint, which "
+        "writes everything again.",
     )
 
 

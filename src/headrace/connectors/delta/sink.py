@@ -7,11 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, DayTimeIntervalType, StructType
 
 from headrace.changelog import CHANGE
-from headrace.connectors.base.sink import BatchIdentity, ChangelogMode, DriverSink, Guarantee, Written
+from headrace.connectors.base.sink import (
+    BatchIdentity,
+    ChangelogMode,
+    DriverSink,
+    Guarantee,
+    Mark,
+    WriterBatch,
+    Written,
+)
 from headrace.connectors.delta.table import DeltaLog, DeltaWriter, table_place
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
@@ -75,6 +83,10 @@ class DeltaSink(DriverSink):
     partition_by: tuple[str, ...] = ()
 
     @property
+    def target(self) -> str:
+        return f"Delta table {self.path!r}"
+
+    @property
     def why(self) -> str:
         return (
             "each batch is one commit that holds its rows and its number as a transaction identifier; Delta drops or "
@@ -94,18 +106,19 @@ class DeltaSink(DriverSink):
     def changelog_mode(self) -> ChangelogMode:
         return "upsert" if self.upsert_on else "append"
 
+    def read_marks(self, parts: Sequence[WriterBatch]) -> Sequence[Mark | None]:
+        log = DeltaLog(SparkSession.active(), table_place(self.path))
+        return [DeltaWriter(log, part.batch).mark() for part in parts]
+
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         log = DeltaLog(frame.sparkSession, table_place(self.path))
         table = DeltaWriter(log, batch)
-        if table.is_marked():
+        if table.is_written():
             # The batch must run all the same, because the steps before this sink update their state.
             rows = frame.count()
             return Written(rows, 0, already_marked=rows)
         table.create_if_missing(self._columns(frame), self.partition_by)
-        if not self.upsert_on:
-            rows = table.append(frame)
-            return Written(rows, rows)
-        rows, kept = table.upsert(frame, self.upsert_on)
+        rows, kept = table.upsert(frame, self.upsert_on) if self.upsert_on else (table.append(frame),) * 2
         return Written(rows, kept, superseded=rows - kept)
 
     def _columns(self, frame: DataFrame) -> StructType:

@@ -22,9 +22,10 @@ from pyspark.sql.types import StructField, StructType
 from headrace.changelog import CHANGE, DELETE, UPDATE_BEFORE
 from headrace.connectors.base.conversion import fitted
 from headrace.connectors.base.delivery import quoted
-from headrace.connectors.base.sink import BatchIdentity, forked
+from headrace.connectors.base.sink import BatchIdentity, Mark, WriterBatch, already_written
 from headrace.errors import HeadraceError
-from headrace.plans import elements
+from headrace.event_time.record import MarkedBatch
+from headrace.plans import elements, scala_object
 from headrace.schemas import polars_schema
 from headrace.stability import stable
 from headrace.storage import local_path
@@ -77,10 +78,11 @@ class DeltaLog:
         found = self._snapshot().metadata().configuration().get(name)
         return str(found.get()) if found.isDefined() else None
 
-    def last_version(self, application: str) -> int | None:
-        """The version in the last transaction identifier that an application wrote."""
-        found = self._snapshot().transactions().get(application)
-        return int(found.get()) if found.isDefined() else None
+    def last_versions(self, *applications: str) -> list[int]:
+        """The version in the last transaction identifier that each application wrote, -1 if it wrote none."""
+        written = self._snapshot().transactions()
+        found = [written.get(each) for each in applications]
+        return [int(version.get()) if version.isDefined() else -1 for version in found]
 
     def _snapshot(self) -> Any:
         nothing = self.jvm.scala.Option.empty()
@@ -105,28 +107,62 @@ def without_metadata(columns: StructType) -> StructType:
 
 @dataclass(frozen=True, slots=True)
 class DeltaWriter:
-    """Writes a batch to a table as one commit."""
+    """Writes a batch to a table as one commit.
+
+    Delta's transaction identifiers are its marks: an application with a version that rises with the batches. A merge
+    cannot compare one before it writes, so a batch is begun with a commit of its own, which can.
+    """
 
     log: DeltaLog
     batch: BatchIdentity
 
     @property
     def application(self) -> str:
-        """With ``version`` Delta's transaction identifier: the batch's mark."""
         return f"{self.batch.id}.{self.batch.output}.{self.batch.generation}"
 
     @property
-    def version(self) -> int:
-        """Rises with the batches; Delta keeps a number only, so the token is in its last digits."""
-        return self.batch.batch * _TOKENS + zlib.crc32(self.batch.token.encode()) % _TOKENS
+    def beginning(self) -> str:
+        """The application whose version says which batch was begun."""
+        return f"{self.application}.begun"
 
-    def is_marked(self) -> bool:
-        last = self.log.last_version(self.application)
-        if last is None or last // _TOKENS < self.batch.batch:
-            return False
-        if last != self.version:
-            raise forked(f"Delta table {self.log.path!r}", f"it has batch {last // _TOKENS}")
-        return True
+    @property
+    def version(self) -> int:
+        return _version(MarkedBatch(self.batch.batch, self.batch.token))
+
+    def mark(self) -> Mark | None:
+        """That of the newest batch, which may only have been begun."""
+        return self._mark(self.log.last_versions(self.application, self.beginning))
+
+    def is_written(self) -> bool:
+        """Whether the table holds the batch. Fails when its mark is not one that the log expects."""
+        return self._finds(self.log.last_versions(self.application, self.beginning))[0]
+
+    def _finds(self, versions: Sequence[int]) -> tuple[bool, bool]:
+        """Whether the batch was written and whether it was begun, by the versions of the two applications."""
+        part = WriterBatch(self.batch, 0, self.batch.last)
+        begun = already_written(part, self._mark(versions), place=f"Delta table {self.log.path!r}")
+        return versions[0] == self.version, begun
+
+    def _mark(self, versions: Sequence[int]) -> Mark | None:
+        newest = max(versions)
+        if newest < 0:
+            return None
+        # Delta keeps a number only, so the token is in its last digits.
+        known = [MarkedBatch(self.batch.batch, self.batch.token), self.batch.last]
+        same = [each for each in known if each is not None and _version(each) == newest]
+        found = same[0] if same else MarkedBatch(newest // _TOKENS, "another")
+        return Mark(0, self.batch.generation, found.number, token=found.token)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[tuple[Any, bool]]:
+        """A transaction that Delta refuses to commit if a batch is marked meanwhile; whether this one was begun."""
+        transaction = self.log.java.startTransaction()
+        # To read them is what makes Delta compare them.
+        written, begun = self._finds([int(transaction.txnVersion(each)) for each in (self.application, self.beginning)])
+        if written:
+            raise self._fenced()
+        with self._unless_fenced():
+            yield transaction, begun
 
     def create_if_missing(self, columns: StructType, partition_by: Sequence[str]) -> None:
         if not self.log.exists():
@@ -136,20 +172,20 @@ class DeltaWriter:
     def append(self, frame: DataFrame) -> int:
         """Append the frame's rows, running it once; returns their number. Without rows there is no commit."""
         # Spark's own append would commit an empty batch too; to cache the frame makes an append half as slow again.
-        transaction = self.log.java.startTransaction()
-        # Reading it makes Delta refuse this commit when another writer marks the batch at the same time.
-        transaction.txnVersion(self.application)
-        files = transaction.writeFiles(frame._jdf)
-        rows = sum(int(file.numLogicalRecords().get()) for file in elements(files))
-        if rows:
-            spark, some = self.log.jvm.org.apache.spark.sql, self.log.jvm.scala.Option.apply
-            mark = self.application, self.version
-            written = spark.delta.actions.SetTransaction(*mark, some(time.time_ns() // 1_000_000))
-            update = getattr(spark.delta, "DeltaOperations$StreamingUpdate")
-            operation = update(spark.streaming.OutputMode.Append(), *mark, some(None))
-            with self._unless_fenced():
-                transaction.commit(files.appended(written), operation)
+        with self._transaction() as (transaction, _):
+            files = transaction.writeFiles(frame._jdf)
+            rows = sum(int(file.numLogicalRecords().get()) for file in elements(files))
+            if rows:
+                self._commit(transaction, files, self.application)
         return rows
+
+    def _commit(self, transaction: Any, files: Any, application: str) -> None:
+        spark, some = self.log.jvm.org.apache.spark.sql, self.log.jvm.scala.Option.apply
+        mark = application, self.version
+        written = spark.delta.actions.SetTransaction(*mark, some(time.time_ns() // 1_000_000))
+        update = getattr(spark.delta, "DeltaOperations$StreamingUpdate")
+        operation = update(spark.streaming.OutputMode.Append(), *mark, some(None))
+        transaction.commit(files.appended(written), operation)
 
     def upsert(self, frame: DataFrame, key: Sequence[str]) -> tuple[int, int]:
         """Merge the last change of each key into the table; returns the number of changes and of keys."""
@@ -157,6 +193,10 @@ class DeltaWriter:
         try:
             kept, rows = last.agg(F.count("*"), F.coalesce(F.sum(_CHANGES), F.lit(0))).first() or (0, 0)
             if kept:
+                with self._transaction() as (transaction, begun):
+                    if not begun:
+                        nothing = scala_object(self.log.jvm.scala.collection.immutable, "Nil")
+                        self._commit(transaction, nothing, self.beginning)
                 self._merge(last, key)
             return int(rows), int(kept)
         finally:
@@ -170,10 +210,13 @@ class DeltaWriter:
         except (Py4JJavaError, PySparkException) as problem:
             if "DELTA_CONCURRENT_TRANSACTION" not in str(problem):
                 raise
-            raise HeadraceError(
-                "FENCED",
-                f"Delta table {self.log.path!r}: another driver has written batch {self.batch.batch}. Stop this one.",
-            ) from None
+            raise self._fenced() from None
+
+    def _fenced(self) -> HeadraceError:
+        return HeadraceError(
+            "FENCED",
+            f"Delta table {self.log.path!r}: another driver has written batch {self.batch.batch}. Stop this one.",
+        )
 
     def _merge(self, last: DataFrame, key: Sequence[str]) -> None:
         view = f"headrace_{uuid.uuid4().hex}"
@@ -209,6 +252,10 @@ def _last_changes(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     ordered = frame.withColumn(_ORDER, F.monotonically_increasing_id()).groupBy(*(F.col(quoted(name)) for name in key))
     last = ordered.agg(F.max_by(columns, _ORDER).alias(_LAST), F.count("*").alias(_CHANGES))
     return last.select(f"{_LAST}.*", _CHANGES)
+
+
+def _version(marked: MarkedBatch) -> int:
+    return marked.number * _TOKENS + zlib.crc32(marked.token.encode()) % _TOKENS
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,9 +149,9 @@ class FileEnumerator:
 
     def _store(self, files: pl.DataFrame) -> str:
         """Write a list; its name says how many files are in it."""
-        name, content = f"{files.height}-{uuid.uuid4().hex}.arrow", io.BytesIO()
+        content = io.BytesIO()
         files.write_ipc(content, compat_level=pl.CompatLevel.oldest())
-        self._storage.write(f"{self._name}/{name}", content.getbuffer())
+        name = self._storage.write_named(self._name, str(files.height), content.getbuffer())
         if self._stored is not None:
             self._stored.add(name)
         return name
@@ -168,7 +167,7 @@ class FileEnumerator:
         self._stored = set(lists)
 
     def _read(self, name: str) -> pl.DataFrame:
-        files = pl.from_arrow(ipc.open_file(self._storage.open(f"{self._name}/{name}")).read_all())
+        files = pl.from_arrow(ipc.open_file(self._storage.read_named(self._name, name)).read_all())
         assert isinstance(files, pl.DataFrame)
         return files
 

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -17,8 +17,16 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row
 
 from headrace.checkpoint.storage import LocalStorage
-from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written, forked
-from headrace.errors import check_choice
+from headrace.connectors.base.sink import (
+    BatchIdentity,
+    DriverSink,
+    Guarantee,
+    Mark,
+    WriterBatch,
+    Written,
+    already_written,
+)
+from headrace.errors import HeadraceError, check_choice
 from headrace.rendering import json_lines
 from headrace.schemas import from_arrow
 from headrace.stability import stable
@@ -32,6 +40,40 @@ Format = Literal["parquet", "json"]
 
 
 @dataclass(frozen=True, slots=True)
+class Commits:
+    """The commits of one output, numbered without gaps; each is created only if it is absent.
+
+    So of two copies of a checkpoint one gets the next number, however they divide their rows into batches.
+    """
+
+    root: Path
+    batch: BatchIdentity
+    """The batch that is to be committed."""
+
+    @property
+    def writer(self) -> str:
+        """By its id, not its name: a new checkpoint must not take an old one's batches for its own."""
+        return f"{self.batch.id or self.batch.flow}.{self.batch.output}"
+
+    @property
+    def done(self) -> int:
+        """The number of the last commit that the log knows."""
+        return 0 if self.batch.last is None else self.batch.last.count
+
+    def name(self, number: int) -> str:
+        return f"{self.writer}-{self.batch.generation:04d}-{number:010d}"
+
+    def mark(self) -> Mark | None:
+        """That of the commit after the last one that the log knows; if there is none, that of the last one."""
+        for number in (self.done + 1, self.done):
+            commit = _commit_file(self.root, self.name(number))
+            if commit.exists():
+                listed = _listing(commit)
+                return Mark(0, self.batch.generation, listed["batch"], listed["rows"], listed["token"])
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class FileSink(DriverSink):
     """A folder of Parquet or JSON-lines files, with a subfolder for each batch that had rows."""
 
@@ -39,33 +81,39 @@ class FileSink(DriverSink):
     path: str
     format: Format
 
+    @property
+    def target(self) -> str:
+        return f"folder {self.path!r}"
+
+    def read_marks(self, parts: Sequence[WriterBatch]) -> Sequence[Mark | None]:
+        return [Commits(Path(self.path).absolute(), part.batch).mark() for part in parts]
+
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
-        root = Path(self.path).absolute()
-        # By its id, not its name: a new checkpoint must not take an old one's batches for its own.
-        writer = f"{batch.id or batch.flow}.{batch.output}"
-        name = f"{writer}-{batch.generation:04d}-{batch.batch:010d}"
-        attempt = f"{name}-{uuid.uuid4().hex}"
-        left_over = list((root / STAGING).glob(f"{writer}-*"))
+        root, part = Path(self.path).absolute(), WriterBatch(batch, 0, batch.last)
+        commits = Commits(root, batch)
+        is_listed = already_written(part, commits.mark(), place=self.place)
+        name = commits.name(commits.done + 1)
+        attempt = f"{name}-{batch.batch}-{uuid.uuid4().hex}"
+        left_over = list((root / STAGING).glob(f"{commits.writer}-*"))
         for other in left_over:
             shutil.rmtree(other / PARTS, ignore_errors=True)
         staging = root / STAGING / attempt
         parts = self.write_parts(frame, staging)
         out, rows = sum(part.out for part in parts), sum(part.rows for part in parts)
-        commit = root / COMMITS / f"{name}.json"
-        is_listed = commit.exists()
+        commit = _commit_file(root, name)
         if rows == 0 and not is_listed:
             return Written(out, rows)
         if not is_listed:
             self.publish(staging, root / attempt, {part.file for part in parts})
             files = [f"{attempt}/{part.file}" for part in parts]
-            self.commit(commit, {"format": self.format, "files": files, "rows": rows, "token": batch.token})
+            about = {"generation": batch.generation, "batch": batch.batch, "token": batch.token}
+            self.commit(commit, {"format": self.format, "files": files, "rows": rows, **about})
         for each in (staging, *left_over):
             _remove_unless_listed(root, each)
-        listed = json.loads(commit.read_text())
-        if listed["token"] != batch.token:
-            raise forked(f"folder {self.path!r}", f"it has batch {batch.batch}")
+        # Another driver may have been faster, of this checkpoint or of a copy.
+        already_written(part, commits.mark(), place=self.place)
         counted = _counted(commit) == attempt
-        return Written(out, rows) if counted else Written(out, 0, already_marked=int(listed["rows"]))
+        return Written(out, rows) if counted else Written(out, 0, already_marked=int(_listing(commit)["rows"]))
 
     def write_parts(self, frame: DataFrame, staging: Path) -> list[Row]:
         """Run the frame once; every task writes one file and returns its name."""
@@ -102,9 +150,25 @@ def to_files(path: str | os.PathLike[str], *, format: Format = "parquet") -> Fil
     return FileSink(os.fspath(path), format)
 
 
+def _commit_file(root: Path, name: str) -> Path:
+    return root / COMMITS / f"{name}.json"
+
+
+def _listing(commit: Path) -> dict[str, Any]:
+    """What a commit file says."""
+    try:
+        return dict(json.loads(commit.read_text(encoding="utf-8")))
+    except ValueError as problem:
+        raise HeadraceError(
+            "COMMIT_DAMAGED",
+            f"{str(commit)!r} was truncated or changed ({problem}), so nobody knows which files of its batch count. "
+            "Put it back from a copy: commits never change.",
+        ) from None
+
+
 def _counted(commit: Path) -> str:
     """The attempt that a commit file lists."""
-    return str(json.loads(commit.read_text())["files"][0]).partition("/")[0]
+    return str(_listing(commit)["files"][0]).partition("/")[0]
 
 
 def _remove_unless_listed(root: Path, staging: Path) -> None:
@@ -113,7 +177,7 @@ def _remove_unless_listed(root: Path, staging: Path) -> None:
     Only where its batch is listed: before, a driver that sleeps could still list this attempt.
     """
     attempt = staging.name
-    commit = root / COMMITS / f"{attempt.rpartition('-')[0]}.json"
+    commit = _commit_file(root, attempt.rsplit("-", 2)[0])
     if commit.exists():
         # Parts first, so that a driver that wakes up cannot move them into place any more.
         shutil.rmtree(staging / PARTS, ignore_errors=True)

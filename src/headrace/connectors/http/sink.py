@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 import polars as pl
 
-from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, Unreachable, WriterBatch, check_writers
+from headrace.connectors.base.sink import (
+    ChangelogMode,
+    Delivered,
+    Guarantee,
+    Mark,
+    Unreachable,
+    WriterBatch,
+    check_writers,
+)
 from headrace.connectors.http.client import FAILING, Endpoint, check_permitted, parse_endpoint, summary
 from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
@@ -61,6 +69,9 @@ class HttpSink:
                 f"{self.place}: {self.identity!r} is not a scalar column. Existing columns: {', '.join(columns)}.",
             )
         self.endpoint.request("HEAD")
+
+    def read_marks(self, parts: Sequence[WriterBatch]) -> Sequence[Mark | None]:
+        return ()
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
         """Post the rows; the same rows make the same requests."""

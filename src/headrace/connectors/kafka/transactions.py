@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from headrace.connectors.base.sink import Mark, Unreachable, WriterBatch, already_written, check_epoch
 from headrace.connectors.kafka.client import PATIENCE, Cluster, Fenced, Message, finish, let_go, send
@@ -65,6 +66,11 @@ def read_mark(position: TopicPartition) -> MarkOffset | None:
     return MarkOffset(owner, Mark(epoch, generation, batch, rows, token))
 
 
+def _group(writer: str, topic: str) -> str:
+    """The consumer group whose offset is a writer's mark; its producer has the same name."""
+    return f"{writer}.{topic}"
+
+
 class Transactions:
     """A transactional producer, and the consumer group of the same name."""
 
@@ -72,7 +78,7 @@ class Transactions:
         self.owner = uuid.uuid4().hex
         self._cluster, self._topic, self._writer = cluster, topic, writer
         self._errors: list[KafkaError] = []
-        name = f"{writer}.{topic}"
+        name = _group(writer, topic)
         self._producer = cluster.producer(self._errors, {"transactional.id": name})
         self._group = cluster.group(name)
 
@@ -166,6 +172,23 @@ def write_each_time(cluster: Cluster, topic: str, messages: Sequence[Message]) -
         let_go(clients)
         raise
     _plain_producers[cluster] = (clients, errors)
+
+
+def read_marks(cluster: Cluster, topic: str, writers: Sequence[str]) -> list[Mark | None]:
+    """The marks of writers as they were last committed; a transaction that is open is not waited for."""
+    clients = [AdminClient(cluster.settings({}))]
+    try:
+        return [_read_mark(clients[0], cluster, topic, writer) for writer in writers]
+    finally:
+        let_go(clients)
+
+
+def _read_mark(admin: AdminClient, cluster: Cluster, topic: str, writer: str) -> Mark | None:
+    asked = ConsumerGroupTopicPartitions(_group(writer, topic), [TopicPartition(topic, 0)])
+    answer = admin.list_consumer_group_offsets([asked], request_timeout=PATIENCE)[asked.group_id]
+    [position] = cluster.answer(lambda: answer.result().topic_partitions)
+    stored = read_mark(position)
+    return None if stored is None else stored.mark
 
 
 def claim(cluster: Cluster, topic: str, writer: str, epoch: int) -> None:

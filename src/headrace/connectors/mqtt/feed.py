@@ -21,6 +21,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from headrace.checkpoint.outages import OutageMarker
+from headrace.checkpoint.storage import incomplete
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import Secret, revealed
 from headrace.storage import durable_file, made_once, open_binary
@@ -34,7 +35,8 @@ COLLECT_SECONDS = 0.2
 QUIET_SECONDS = 0.3
 RETRY_SECONDS = 1.0
 CLIENT = "_client"
-"""The file with this landing log's client id; files whose names begin with an underscore are hidden."""
+"""The file with this landing log's own id, by which the broker knows it unless it is given another; files whose names
+begin with an underscore are hidden."""
 SCHEMA = pa.schema([("topic", pa.string()), ("payload", pa.binary()), ("arrived", pa.int64())])
 
 
@@ -165,12 +167,18 @@ class MqttFeed:
     """A client on the driver; what the broker has kept for it lands first."""
 
     def __init__(
-        self, broker: Broker, folder: Path, client_id: str | None, outages: Callable[[], Sequence[OutageMarker]] = tuple
+        self,
+        broker: Broker,
+        folder: Path,
+        client_id: str | None,
+        outages: Callable[[], Sequence[OutageMarker]] = tuple,
+        was_read: Callable[[], bool] = lambda: False,
     ) -> None:
         self._broker = broker
         self._folder = folder
         self._client_id = client_id
         self._outages = outages
+        self._was_read = was_read
         self._client: Client | None = None
         self._connection = 0
         self._subscribed = threading.Event()
@@ -182,9 +190,12 @@ class MqttFeed:
 
     def start(self) -> None:
         """Start; returns when what the broker has kept has landed, or after some seconds."""
+        if self._was_read() and not (self._folder / CLIENT).exists():
+            raise incomplete(self._folder, "it is gone or new, and flows have read from it")
+        own = own_id(self._folder)
         # Only now: a driver that runs may have written files since this pipeline was defined.
         self._log = LandingLog(self._folder)
-        client = self._broker.client(self._client_id or own_id(self._folder))
+        client = self._broker.client(self._client_id or own)
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect

@@ -18,7 +18,8 @@ from headrace.connectors.base.messages import MessageDecoder, Payloads, check_me
 from headrace.connectors.base.source import LANDING, Gate, add_source, declared_columns
 from headrace.connectors.files.listing import FileEnumerator
 from headrace.connectors.mqtt.feed import Broker, MqttFeed, landed
-from headrace.errors import check_choice
+from headrace.errors import check_choice, check_name
+from headrace.event_time.record import BatchLog
 from headrace.graph import active_graph
 from headrace.schemas import MOMENT, parse_ddl, polars_schema
 from headrace.secrets import Secret
@@ -90,14 +91,20 @@ def read_mqtt(
     decoder = message_decoder(format, declared_columns(struct, without=METADATA), avro_schema=None)
     graph = active_graph()
     called = name or re.sub(r"\W+", "_", broker.topics[0]).strip("_")
+    check_name("source", called)
     landing = graph.checkpoint / LANDING / called
-    landing.mkdir(parents=True, exist_ok=True)
+
+    def flows() -> list[LocalStorage]:
+        return [LocalStorage(graph.checkpoint / flow.name) for flow in graph.flows.values() if called in flow.sources]
 
     def outage_markers() -> list[OutageMarker]:
-        flows = [LocalStorage(graph.checkpoint / flow.name) for flow in graph.flows.values() if called in flow.sources]
-        return [OutageMarker(flow, f"source.{called}", f"MQTT broker {servers}") for flow in flows]
+        return [OutageMarker(flow, f"source.{called}", f"MQTT broker {servers}") for flow in flows()]
 
-    feed = MqttFeed(broker, landing, client_id, outage_markers)
+    def was_read() -> bool:
+        outcomes = [BatchLog(flow).outcome for flow in flows()]
+        return any(each is not None and each.positions.get(called, {}).get("lists") for each in outcomes)
+
+    feed = MqttFeed(broker, landing, client_id, outage_markers, was_read)
     fingerprint = {"kind": "mqtt", "topics": list(broker.topics), "format": format, "schema": schema or RAW_SCHEMA}
     gate = Gate(called, MqttReader(decoder, declared), None)
     return add_source(

@@ -13,7 +13,15 @@ from urllib.parse import quote
 
 import polars as pl
 
-from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, Unreachable, WriterBatch, check_writers
+from headrace.connectors.base.sink import (
+    ChangelogMode,
+    Delivered,
+    Guarantee,
+    Mark,
+    Unreachable,
+    WriterBatch,
+    check_writers,
+)
 from headrace.connectors.http.client import BUSY, FAILING, Endpoint, check_permitted, parse_endpoint, summary
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.rendering import (
@@ -102,6 +110,9 @@ class OpenSearchSink:
                 raise HeadraceError("INDEX_INVALID", f"{self.place}: it cannot be created: {summary(found)}.")
         if found.status_code != 400:
             check_permitted(found, self.place)
+
+    def read_marks(self, parts: Sequence[WriterBatch]) -> Sequence[Mark | None]:
+        return ()
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
         named = rows.with_columns(self.id.render(flat(rows)).alias(_ID))

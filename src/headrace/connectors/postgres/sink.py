@@ -130,6 +130,12 @@ class PostgresSink:
         # The driver writes no rows, and a connection kept until the next start of the flow could be dead by then.
         self.server.drop_pooled()
 
+    def read_marks(self, parts: Sequence[WriterBatch]) -> Sequence[Mark | None]:
+        if self.guarantee == "at_least_once":
+            return ()
+        with self.server.pooled(self.place) as connection:
+            return [self.marks.read(connection, part.writer) for part in parts]
+
     def key(self, columns: Mapping[str, pl.DataType]) -> tuple[str, ...]:
         """The flat columns of ``upsert_on``; a window is two, its start and its end."""
         flattened = (flat_schema({name: columns[name]}) if name in columns else (name,) for name in self.upsert_on)
@@ -195,8 +201,16 @@ class MarkTable:
         """Create the table unless it exists; the lock lets one of several flows do it."""
         with connection.transaction():
             connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [_MARKS])
-            if connection.execute("select to_regclass(%s)", [self.table.as_string(connection)]).fetchone() == (None,):
+            if not self._exists(connection):
                 connection.execute(sql.SQL(_CREATE_MARKS).format(self.table))
+
+    def _exists(self, connection: PgConnection) -> bool:
+        return connection.execute("select to_regclass(%s)", [self.table.as_string(connection)]).fetchone() != (None,)
+
+    def read(self, connection: PgConnection, writer: str) -> Mark | None:
+        """A writer's mark as it was last committed."""
+        found = self._select(connection, writer, "") if self._exists(connection) else None
+        return None if found is None else found[0]
 
     def claim(self, connection: PgConnection, writer: str, epoch: int) -> None:
         """Fence off older epochs of this writer, and end a transaction that one of them left open."""

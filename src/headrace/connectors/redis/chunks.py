@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 
 import polars as pl
 
+from headrace.connectors.base.sink import Mark
 from headrace.connectors.redis.client import Value
 from headrace.rendering import Template, as_text, flat, json_rows, json_values, last_changes, refused_rows
 
 # Arguments of a chunk: epoch, generation, batch, chunk, chunks, rows, time to live in milliseconds (0: none),
-# number of keys to delete, token; then the values. Keys: the mark, those to delete, those to set.
+# number of keys to delete, token, the batch of the mark as it was found; then the values. Keys: the mark, those to
+# delete, those to set.
 
 CLAIM = """
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
@@ -21,24 +24,26 @@ redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
 return 1
 """
 
+# The mark must still be as it was when it was judged, or be that of an earlier chunk of this batch.
 # A chunk must not be marked when the one before it failed, though both were sent together: GAP.
 _GUARD = """
-local stored = redis.call('HMGET', KEYS[1], 'epoch', 'generation', 'batch', 'chunk', 'token')
-local function before(field) return tonumber(stored[field] or '-1') end
-local generation, batch, chunk = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-if before(1) > tonumber(ARGV[1]) then return redis.error_reply('FENCED ' .. stored[1]) end
-if before(2) > generation or (before(2) == generation and before(3) > batch) then return 0 end
-local done = -1
-if before(2) == generation and before(3) == batch then
-  if stored[5] ~= ARGV[9] then return redis.error_reply('FORKED ' .. stored[3]) end
-  done = before(4)
+local stored = redis.call('HMGET', KEYS[1], 'epoch', 'generation', 'batch', 'token', 'chunk')
+local function name(generation, batch, token)
+  return (generation or '') .. ' ' .. (batch or '') .. ' ' .. (token or '')
+end
+if tonumber(stored[1] or '-1') > tonumber(ARGV[1]) then return redis.error_reply('FENCED ' .. stored[1]) end
+local found, chunk, done = name(stored[2], stored[3], stored[4]), tonumber(ARGV[4]), -1
+if found == name(ARGV[2], ARGV[3], ARGV[9]) then
+  done = tonumber(stored[5])
+elseif found ~= ARGV[10] then
+  return redis.error_reply('FORKED ' .. (stored[3] or '-1'))
 end
 if chunk <= done then return 0 end
 if chunk > done + 1 then return redis.error_reply('GAP ' .. done) end
 """
 
 _DELETE = """
-local life, deletes, at = tonumber(ARGV[7]), tonumber(ARGV[8]), 10
+local life, deletes, at = tonumber(ARGV[7]), tonumber(ARGV[8]), 11
 for i = 2, deletes + 1 do redis.call('DEL', KEYS[i]) end
 """
 
@@ -72,6 +77,21 @@ def chunk_script(value: Value, *, marked: bool) -> str:
     """The script that writes a chunk, with a mark or (at least once) without."""
     written = _DELETE + _SET[value]
     return _GUARD + written + _MARK if marked else written + "return 1"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    """A writer's mark as it was found: its batch, and how far that has come."""
+
+    mark: Mark = field(default_factory=partial(Mark, 0))
+    chunk: int = 0
+    chunks: int = 0
+
+    @property
+    def name(self) -> str:
+        """The batch of the mark, as the script compares it."""
+        parts = (self.mark.generation, self.mark.batch, self.mark.token)
+        return " ".join("" if part is None else str(part) for part in parts)
 
 
 CHUNK = 1_000

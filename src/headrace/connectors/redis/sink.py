@@ -22,7 +22,7 @@ from headrace.connectors.base.sink import (
     check_epoch,
     forked,
 )
-from headrace.connectors.redis.chunks import CLAIM, RedisChanges, Text, chunk_script, chunked
+from headrace.connectors.redis.chunks import CLAIM, RedisChanges, StoredChunk, Text, chunk_script, chunked
 from headrace.connectors.redis.client import RedisAddress, Value, is_passing, run
 from headrace.durations import Duration, positive_microseconds
 from headrace.errors import HeadraceError, check_choice
@@ -83,38 +83,47 @@ class RedisSink:
         """Write the rows chunk by chunk, starting after the last marked chunk."""
         changes = chunked(rows, self.key, self.value)
         chunks, exactly_once = changes.chunks, self.guarantee == "exactly_once"
-        done = self._done(len(chunks), part) if exactly_once else 0
+        stored = self._stored(part.writer) if exactly_once else StoredChunk()
+        done = self._done(stored, len(chunks), part) if exactly_once else 0
 
         def send(client: redis.Redis) -> None:
             sha = client.script_load(chunk_script(self.value, marked=exactly_once))
-            run(client, (self._command(sha, number, changes, part) for number in range(done, len(chunks))))
+            run(client, (self._command(sha, number, changes, part, stored) for number in range(done, len(chunks))))
 
         self._ask(send, writer=part.writer, epoch=part.batch.epoch)
         sizes = [chunk.changes for chunk in chunks]
         refused = None if changes.refused.is_empty() else changes.refused
         return Delivered(sum(sizes[done:]), changes.superseded, sum(sizes[:done]), refused)
 
-    def _done(self, total: int, part: WriterBatch) -> int:
+    def read_marks(self, parts: Sequence[WriterBatch]) -> Sequence[Mark | None]:
+        return [self._stored(part.writer).mark for part in parts] if self.guarantee == "exactly_once" else ()
+
+    def _stored(self, writer: str) -> StoredChunk:
         fields = ["epoch", "generation", "batch", "chunk", "chunks"]
-        *answer, token = self._ask(lambda client: client.hmget(self._mark(part.writer), [*fields, "token"]))
+        *answer, token = self._ask(lambda client: client.hmget(self._mark(writer), [*fields, "token"]))
         epoch, generation, batch, chunk, chunks = (None if text is None else int(text) for text in answer)
         mark = Mark(epoch or 0, generation, batch, token="" if token is None else token.decode())
-        if not already_written(part, mark, place=self.place):
+        return StoredChunk(mark, chunk or 0, chunks or 0)
+
+    def _done(self, stored: StoredChunk, total: int, part: WriterBatch) -> int:
+        if not already_written(part, stored.mark, place=self.place):
             return 0
-        if chunks != total:
+        if stored.chunks != total:
             raise HeadraceError(
                 "BATCH_DIFFERS",
-                f"{self.place}: batch {part.batch.batch} had {chunks} chunks and has {total} now. "
+                f"{self.place}: batch {part.batch.batch} had {stored.chunks} chunks and has {total} now. "
                 "A step of the pipeline is not repeatable; continue from a new checkpoint.",
             )
-        return (chunk or 0) + 1
+        return stored.chunk + 1
 
-    def _command(self, sha: str, number: int, changes: RedisChanges, part: WriterBatch) -> tuple[Text | int, ...]:
+    def _command(
+        self, sha: str, number: int, changes: RedisChanges, part: WriterBatch, stored: StoredChunk
+    ) -> tuple[Text | int, ...]:
         chunk, batch = changes.chunks[number], part.batch
         life = 0 if self.ttl is None else max(1, positive_microseconds(self.ttl, argument="ttl") // 1000)
         mark = (batch.epoch, batch.generation, batch.batch, number, len(changes.chunks), chunk.changes, life)
         keys = (self._mark(part.writer), *chunk.deletes, *chunk.sets)
-        return ("EVALSHA", sha, len(keys), *keys, *mark, len(chunk.deletes), batch.token, *chunk.values)
+        return ("EVALSHA", sha, len(keys), *keys, *mark, len(chunk.deletes), batch.token, stored.name, *chunk.values)
 
     def _mark(self, writer: str) -> str:
         return f"headrace:mark:{writer}:{self.key}"

@@ -16,7 +16,19 @@ from headrace.operators.process.state import CallError
 from headrace.operators.process.value_types import converter_for
 from headrace.stability import stable
 
-RESERVED_OUTPUTS = ("main", "late", "side", "dead_letters", "waiting", "spark", "log", "tables")
+RESERVED_OUTPUTS = (
+    "main",
+    "late",
+    "side",
+    "dead_letters",
+    "waiting",
+    "log",
+    "tables",
+    "state",
+    "sources",
+    "pins",
+    "pump",
+)
 """Names of outputs that every step has, and of other attributes of a step's outputs."""
 
 

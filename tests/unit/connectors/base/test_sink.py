@@ -63,7 +63,9 @@ def test_a_mark_that_is_older_than_the_log_expects_stops_the_flow(
     ],
 )
 def test_a_mark_of_another_copy_of_the_checkpoint_stops_the_flow(part: WriterBatch, stored: Mark) -> None:
-    with pytest.raises(HeadraceError, match=rf"table spend.* has written batch {stored.batch} from another") as problem:
+    with pytest.raises(
+        HeadraceError, match=rf"table spend.* has written batch {stored.batch}, which the log"
+    ) as problem:
         already_written(part, stored, place="table spend")
     assert problem.value.id == "CHECKPOINT_FORKED"
     assert "Nothing was written" in str(problem.value)

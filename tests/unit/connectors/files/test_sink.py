@@ -19,11 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace as hr
 from headrace.connectors.files import sink as files
 from headrace.connectors.files.sink import FileSink, _part_writer, _write_file
+from headrace.event_time.record import MarkedBatch
 
 pytestmark = pytest.mark.spark
 
 BATCH = hr.BatchIdentity("spend", 0, 3, "main")
-NAME = "spend.main-0000-0000000003"
+NAME = "spend.main-0000-0000000001"
+LATER = replace(BATCH, batch=4, last=MarkedBatch(3, count=1))
 
 
 def _rows(spark: SparkSession, rows: int) -> DataFrame:
@@ -56,7 +58,7 @@ def test_a_batch_that_is_already_listed_is_not_written_again(spark: SparkSession
 
 
 def test_a_folder_that_a_crash_left_unlisted_is_removed(spark: SparkSession, tmp_path: Path) -> None:
-    _leave_unlisted(spark, tmp_path, NAME)
+    _leave_unlisted(spark, tmp_path, f"{NAME}-3")
     assert FileSink(str(tmp_path), "parquet").write(_rows(spark, 10), BATCH) == hr.Written(10, 10)
     assert _listed(tmp_path) == list(range(10))
     assert pl.read_parquet(tmp_path / f"{NAME}-*" / "*.parquet").height == 10
@@ -71,9 +73,8 @@ def _leave_unlisted(spark: SparkSession, root: Path, name: str) -> None:
 
 
 def test_what_an_attempt_left_stays_until_its_batch_is_listed(spark: SparkSession, tmp_path: Path) -> None:
-    later = replace(BATCH, batch=4)
-    _leave_unlisted(spark, tmp_path, "spend.main-0000-0000000004")
-    for batch, left in ((BATCH, 1), (later, 0)):
+    _leave_unlisted(spark, tmp_path, "spend.main-0000-0000000002-4")
+    for batch, left in ((BATCH, 1), (LATER, 0)):
         assert hr.to_files(tmp_path).write(_rows(spark, 10), batch) == hr.Written(10, 10)
         assert len(list(tmp_path.glob("spend.main-*-left"))) == len(list((tmp_path / "_staging").iterdir())) == left
 
@@ -86,7 +87,7 @@ def test_a_crash_after_a_batch_was_listed_leaves_its_files_there(
         with pytest.raises(KeyboardInterrupt):
             hr.to_files(tmp_path).write(_rows(spark, 10), BATCH)
     for written in (hr.Written(3, 3), hr.Written(3, 0, already_marked=3)):
-        assert hr.to_files(tmp_path).write(_rows(spark, 3), replace(BATCH, batch=4)) == written
+        assert hr.to_files(tmp_path).write(_rows(spark, 3), LATER) == written
         assert _listed(tmp_path) == [0, 0, 1, 1, 2, 2, *range(3, 10)]
     assert len(list(tmp_path.glob("spend.main-*"))) == 2
     assert list((tmp_path / "_staging").iterdir()) == []
@@ -105,7 +106,8 @@ def test_a_batch_costs_the_same_however_many_there_were(
     for name in ("scandir", "listdir"):
         monkeypatch.setattr(os, name, partial(told, getattr(os, name)))
     for batch in range(3):
-        assert hr.to_files(tmp_path).write(_rows(spark, 3), replace(BATCH, batch=batch)) == hr.Written(3, 3)
+        last = MarkedBatch(batch - 1, count=batch) if batch else None
+        assert hr.to_files(tmp_path).write(_rows(spark, 3), replace(BATCH, batch=batch, last=last)) == hr.Written(3, 3)
     assert tmp_path / "_staging" in listed
     assert not {tmp_path, tmp_path / "_commits"} & set(listed)
 
@@ -141,7 +143,7 @@ def test_outputs_batches_and_flows_do_not_touch_each_other(spark: SparkSession, 
     sink = hr.to_files(tmp_path)
     for identity in (
         BATCH,
-        hr.BatchIdentity("spend", 0, 4, "main"),
+        LATER,
         hr.BatchIdentity("spend", 0, 3, "hourly.late"),
         hr.BatchIdentity("audit", 0, 3, "main"),
         hr.BatchIdentity("spend", 1, 3, "main"),

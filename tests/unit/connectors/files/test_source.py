@@ -19,7 +19,7 @@ from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Columns, Decoded
 from headrace.connectors.files.source import ParquetFiles
 from headrace.graph import FlowNode, Graph, defining
-from headrace.plan.identity import check_identity
+from headrace.plan.identity import identity_of
 from headrace.storage import COMMITS
 
 
@@ -35,11 +35,12 @@ def test_a_folder_that_has_got_a_commit_list_is_another_source(tmp_path: Path) -
     folder = tmp_path / "in"
     folder.mkdir()
     graph, flow = _defined(folder)
-    check_identity(LocalStorage(tmp_path), graph, flow)
-    check_identity(LocalStorage(tmp_path), *_defined(folder))
+    storage = LocalStorage(tmp_path / "checkpoint")
+    stored = identity_of(graph, flow, stored=None, storage=storage)
+    identity_of(*_defined(folder), stored=stored, storage=storage)
     (folder / COMMITS).mkdir()
     with pytest.raises(hr.HeadraceError, match=r"^\[SOURCE_CHANGED\] source 'in' has another listed "):
-        check_identity(LocalStorage(tmp_path), *_defined(folder))
+        identity_of(*_defined(folder), stored=stored, storage=storage)
     assert list(graph.sources["in"].fingerprint) == ["kind", "path", "format", "schema"]
 
 

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from headrace.changelog import CHANGE, COMMITTED_AT, DATABASE_CHANGELOG, POSITION, TRANSACTION, UNCHANGED, OnTruncate
+from headrace.checkpoint.storage import incomplete
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.decoding import POSITION as ROW
 from headrace.connectors.base.decoding import Columns, Decoded, as_json
@@ -75,6 +76,9 @@ class ChangeLogEnumerator:
         # What was logged before the feed failed is read first.
         failure = self._failure()
         newest = log.next() if self._target is None else self._target
+        if since > log.next():
+            # The slot has gone on since, so what is missing here is nowhere else.
+            raise incomplete(self._folder, f"a flow has read {since} entries of its log, and {log.next()} are there")
         if failure is not None and since >= newest:
             raise failure
         rows, until = 0, since

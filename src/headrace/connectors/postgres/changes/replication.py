@@ -17,6 +17,7 @@ from psycopg import sql
 
 from headrace.changelog import INSERT
 from headrace.checkpoint.outages import OutageMarker
+from headrace.checkpoint.storage import incomplete
 from headrace.connectors.postgres.changes.catalogue import SourceTable, TableAltered, find_table, split_name
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import LandingMetadata, read_metadata, session_name
@@ -45,9 +46,10 @@ class ReplicationFeed:
         tables: Sequence[str],
         clean: Callable[[ChangeLog], None],
         outage_markers: Callable[[], Sequence[OutageMarker]] = tuple,
+        was_read: Callable[[], bool] = lambda: False,
     ) -> None:
         self._slot, self._folder, self._tables = slot, folder, tables
-        self._clean, self._outage_markers = clean, outage_markers
+        self._clean, self._outage_markers, self._was_read = clean, outage_markers, was_read
         self._stopping = threading.Event()
         self._worker = threading.Thread(target=self._work, name=f"headrace-{slot.name}", daemon=True)
         self._connection: PgConnection | None = None
@@ -99,9 +101,12 @@ class ReplicationFeed:
             log = ChangeLog(self._folder / metadata.log)
             if (log.folder / SNAPSHOT).exists():
                 return metadata, log
+        if self._was_read():
+            raise incomplete(self._folder, "its log is gone, and flows have read from it")
+        if metadata is not None:
             # A crash interrupted the snapshot, and nothing of it is visible yet.
             self._slot.drop(connection)
-            shutil.rmtree(log.folder, ignore_errors=True)
+            shutil.rmtree(self._folder / metadata.log, ignore_errors=True)
         elif self._slot.confirmed(connection) is not None:
             raise HeadraceError(
                 "SLOT_TAKEN",

@@ -22,7 +22,7 @@ from headrace.checkpoint.outages import OutageMarker
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.source import LANDING, Gate, add_source, source_name
 from headrace.connectors.postgres.changes.catalogue import SourceTable, find_table, full_name, split_name
-from headrace.connectors.postgres.changes.landing import Retention, read_metadata
+from headrace.connectors.postgres.changes.landing import Retention, first_unread, read_metadata
 from headrace.connectors.postgres.changes.log_reader import ChangeLogEnumerator, ChangeLogReader
 from headrace.connectors.postgres.changes.replication import ReplicationFeed
 from headrace.connectors.postgres.changes.slot import ReplicationSlot
@@ -120,6 +120,7 @@ def read_postgres_changes(
         names,
         Retention(age, reading.readers, retention_bytes).clean,
         reading.outage_markers,
+        reading.was_read,
     )
     frames: dict[str, DataFrame] = {}
     for table in names:
@@ -146,6 +147,9 @@ class SlotSources:
     def readers(self) -> list[tuple[Path, str]]:
         flows, sources = self.graph.flows.values(), self.sources.values()
         return [(self.graph.checkpoint / flow.name, each) for flow in flows for each in sources if each in flow.sources]
+
+    def was_read(self) -> bool:
+        return any(first_unread(*reader) for reader in self.readers())
 
     def outage_markers(self) -> list[OutageMarker]:
         place = self.slot.server.place
