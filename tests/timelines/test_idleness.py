@@ -193,3 +193,61 @@ def test_a_whole_source_that_is_idle_may_advance_too() -> None:
         expect(account="a", window="10:00/10:01", n=1),
         event_time=hr.event_time("at", out_of_order="5 minutes", when_all_idle="advance"),
     )
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("partitions", [[0, 1], 2])
+def test_an_expected_partition_that_comes_later_is_not_late(partitions: list[int] | int) -> None:
+    timeline(
+        per_minute,
+        clock("2026-01-02T08:00:00"),
+        at("10:00", account="a", partition=0),
+        at("12:00", account="a", partition=0),
+        batch(),
+        batch(),
+        crash(),
+        at("10:00", account="a", partition=1),
+        batch(),
+        expect(),
+        at("10:02", account="a", partition=1),
+        crash(),
+        batch(),
+        batch(),
+        CLOSED,
+        expect(output="late"),
+        event_time=hr.event_time("at", partition="partition", partitions=partitions, idle=None),
+    )
+
+
+@pytest.mark.parametrize("partitions", [[0, 1], 2])
+def test_an_expected_partition_is_waited_for_until_idle_has_passed_since_the_start(partitions: list[int] | int) -> None:
+    timeline(
+        per_minute,
+        clock("2026-01-02T08:00:00"),
+        at("10:00", account="a", partition=0),
+        at("10:00", account="b", partition=0),
+        batch(),
+        clock("2026-01-02T08:00:59.999999"),
+        at("12:00", account="a", partition=0),
+        batch(),
+        batch(),
+        expect(),
+        clock("2026-01-02T08:01:00"),
+        batch(),
+        expect(row(account="a", window="10:00/10:01", n=1), row(account="b", window="10:00/10:01", n=1)),
+        event_time=hr.event_time("at", partition="partition", partitions=partitions, idle="1 minute"),
+    )
+
+
+def test_a_partition_that_nobody_expects_is_late_when_it_comes_after_the_watermark() -> None:
+    timeline(
+        per_minute,
+        at("10:00", account="a", partition=0),
+        at("12:00", account="a", partition=0),
+        batch(),
+        at("10:00", account="a", partition=1),
+        batch(),
+        expect(account="a", window="10:00/10:01", n=1),
+        expect(account="a", late_by=late_by("2 hours"), output="late"),
+        event_time=minute_idle,
+    )

@@ -196,7 +196,7 @@ def test_rules_cannot_be_changed_by_the_authors_code() -> None:
 
 
 def test_a_step_with_rules_needs_a_second_frame_and_one_without_takes_none() -> None:
-    with pytest.raises(hr.DefinitionError, match=r"\[INPUTS_MISMATCH\] .* takes 2 frames, but got 1\. Call step\("):
+    with pytest.raises(hr.DefinitionError, match=r"\[TIMELINE_SIDE_EMPTY\] step 'limits' takes 2 inputs"):
         play(limits(), at("10:01", user="a", n=1))
     with pytest.raises(hr.DefinitionError, match=r"\[INPUTS_MISMATCH\] .* got 2\. .* add rules="):
         play(limits(rules=None), at("10:01", user="a", n=1), rule("10:00", "low"))

@@ -11,9 +11,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 WITHOUT_EXAMPLES = ("concepts.md", "delivery-guarantees.md")
 ON_SPARK = (DOCS / "state.md", DOCS / "how-to" / "bounded-data.md")
 """Their examples run on Spark."""
-PAGES = {*DOCS.glob("*.md"), *(DOCS / "windows").glob("*.md"), DOCS / "how-to" / "spark-streams.md"} - {
-    DOCS / page for page in WITHOUT_EXAMPLES
-}
+HOW_TO = {DOCS / "how-to" / page for page in ("spark-streams.md", "testing.md")}
+PAGES = {*DOCS.glob("*.md"), *(DOCS / "windows").glob("*.md"), *HOW_TO} - {DOCS / page for page in WITHOUT_EXAMPLES}
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 

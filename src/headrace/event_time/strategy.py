@@ -5,7 +5,7 @@ A column that carries event time is marked in the schema, so that the mark survi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -20,6 +20,9 @@ from headrace.nodes import NodeId
 from headrace.stability import stable
 
 WhenAllIdle = Literal["hold", "advance"]
+Partitions = Collection[str | int] | int
+"""The values of a column that are expected, or how many there are."""
+MOST_PARTITIONS = 10_000
 BEGINNING = -(2**63)
 END = 2**63 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -97,6 +100,8 @@ class TimeStrategy:
     accept: ValidTimes = ValidTimes()
     partition: str | None = None
     when_all_idle: WhenAllIdle = "hold"
+    expected: tuple[str, ...] | int = ()
+    """The values of ``partition`` that hold the watermark before their first row, or how many there are."""
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The same source with its time declared; the frame must come straight from a source."""
@@ -114,7 +119,9 @@ class TimeStrategy:
         if self.kind != "event":
             return f"hr.{self.kind}_time({self.column!r})"
         partition = "" if self.partition is None else f", partition={self.partition!r}"
-        return f"hr.event_time({self.column!r}, out_of_order={spoken(self.out_of_order)!r}{partition})"
+        expected = self.expected if isinstance(self.expected, int) else [*self.expected]
+        partitions = f", partitions={expected!r}" if expected else ""
+        return f"hr.event_time({self.column!r}, out_of_order={spoken(self.out_of_order)!r}{partition}{partitions})"
 
 
 @stable
@@ -125,9 +132,13 @@ def event_time(
     idle: Duration | None = "1 minute",
     accept: ValidTimes | None = None,
     partition: str | None = None,
+    partitions: Partitions | None = None,
     when_all_idle: WhenAllIdle = "hold",
 ) -> TimeStrategy:
     """A row's time is in ``column``; the watermark trails the highest time seen by ``out_of_order``.
+
+    ``partition`` names a column: each of its values has a watermark of its own, and the lowest counts. The values
+    ``partitions`` (or so many values) hold the watermark before their first row too, for ``idle`` from the start on.
 
     >>> event_time("at", out_of_order="10 seconds")
     hr.event_time('at', out_of_order='10 seconds')
@@ -141,7 +152,28 @@ def event_time(
         )
     check_choice(WhenAllIdle, when_all_idle=when_all_idle)
     quiet = None if idle is None else positive_microseconds(idle, argument="idle")
-    return TimeStrategy("event", column, bound, quiet, accept or valid_times(), partition, when_all_idle)
+    expected = () if partitions is None else _expected(partitions, column=partition)
+    return TimeStrategy("event", column, bound, quiet, accept or valid_times(), partition, when_all_idle, expected)
+
+
+def _expected(partitions: Partitions, *, column: str | None) -> tuple[str, ...] | int:
+    """The expected values as text, as they are compared, or their number."""
+    if column is None:
+        raise DefinitionError(
+            "PARTITIONS_WITHOUT_COLUMN",
+            f"partitions={partitions!r} are values of a column, but partition= names none. Add partition='gateway', "
+            "with the name of the column.",
+        )
+    values = [*partitions] if isinstance(partitions, Collection) and not isinstance(partitions, str) else []
+    number = partitions if isinstance(partitions, int) else len(values)
+    if type(partitions) is bool or not {*map(type, values)} <= {str, int} or not 1 <= number <= MOST_PARTITIONS:
+        raise DefinitionError(
+            "PARTITIONS_INVALID",
+            f"partitions={partitions!r} must be the expected values of column {column!r}, strings or whole numbers, or "
+            f"how many there are: 1 to {MOST_PARTITIONS:,}. Write it as in partitions=['north', 'south'] or "
+            "partitions=2.",
+        )
+    return partitions if isinstance(partitions, int) else tuple(dict.fromkeys(map(str, values)))
 
 
 @stable

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.event_time.strategy import BEGINNING, TimeStrategy
+from headrace.event_time.strategy import BEGINNING, MOST_PARTITIONS, TimeStrategy
 
-MOST_PARTITIONS = 10_000
 FORGOTTEN_AFTER = 10
 WHOLE = ""
 """The one partition of a source that is not divided."""
 OTHERS = "(others)"
 """The partition of all values that come when there are too many to track each."""
+UNSEEN = "(unseen)"
+"""The partition of all values that have not come yet, when their number is known and not their names."""
 
 
 @dataclass(slots=True)
@@ -47,8 +48,9 @@ class WatermarkTracker:
 
     def __init__(self, strategy: TimeStrategy, *, divided: bool = False) -> None:
         self.strategy = strategy
+        expected = (UNSEEN,) if isinstance(strategy.expected, int) else strategy.expected
         whole = strategy.partition is None and not divided
-        self.partitions: dict[str, Partition] = {WHOLE: Partition()} if whole else {}
+        self.partitions = {name: Partition() for name in ((WHOLE,) if whole else expected)}
         self._unread: frozenset[str] = frozenset()
         self._watermark = BEGINNING
         self._highest = BEGINNING
@@ -81,6 +83,7 @@ class WatermarkTracker:
             partition.highest = max(partition.highest, time)
             partition.quiet = 0
             self._highest = max(self._highest, time)
+        self._count()
 
     def watermark(self, *, clock: int, waited: int = 0) -> int:
         """The watermark if the flow had waited this much longer; fixes nothing until ``advance``."""
@@ -115,6 +118,12 @@ class WatermarkTracker:
         """Whether rows of a partition may wait to be read; by a column, any row that waits may be of any partition."""
         return bool(self._unread) if self.strategy.partition is not None else name in self._unread
 
+    def _count(self) -> None:
+        """Wait for no further value once as many as are expected have come."""
+        expected = self.strategy.expected
+        if isinstance(expected, int) and len(self.partitions.keys() - {UNSEEN}) >= expected:
+            self.partitions.pop(UNSEEN, None)
+
     def advance(self, watermark: int) -> None:
         """Fix the watermark of a batch: later ones are never lower."""
         self._watermark = max(self._watermark, watermark)
@@ -127,4 +136,8 @@ class WatermarkTracker:
     def restore(self, saved: SavedWatermark) -> None:
         self._watermark = saved.watermark
         self._highest = saved.highest
-        self.partitions |= {name: Partition(highest) for name, highest in saved.partitions.items()}
+        by_column = self.strategy.partition is not None
+        # By a column only what is declared now is waited for, and not what was declared before.
+        known = {name: highest for name, highest in saved.partitions.items() if highest > BEGINNING or not by_column}
+        self.partitions |= {name: Partition(highest) for name, highest in known.items()}
+        self._count()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.durations import spoken
+from headrace.event_time.strategy import TimeStrategy
 from headrace.graph import FlowNode, Graph
 from headrace.nodes import NodeId
 from headrace.state.group_range import KEY_GROUPS
@@ -31,6 +32,7 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
             lines.append(
                 f"      watermark: highest time seen - {spoken(source.time.out_of_order)}, one for {whole}; {guard}"
             )
+            lines += _expected(source.time)
     for name in flow.steps:
         node = graph.steps[name]
         lines.append(f"    step {name}: {node.step!r}")
@@ -44,6 +46,15 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
         lines += [] if sink.why is None else [f"      {sink.why}"]
     lines.append(f"    dead letters -> <checkpoint>/{flow.name}/dead_letters: exactly_once")
     return lines
+
+
+def _expected(time: TimeStrategy) -> list[str]:
+    """What is said of partitions that hold the watermark before they have a row."""
+    if not time.expected:
+        return []
+    number = time.expected if isinstance(time.expected, int) else len(time.expected)
+    for_long = "for ever, because idle=None" if time.idle is None else f"for {spoken(time.idle)} at most"
+    return [f"      each of {number:,} expected values holds the watermark before its first row, {for_long}"]
 
 
 def _place(source: Mapping[str, object]) -> str:

@@ -1,7 +1,7 @@
 """Tests that users write: timelines of events, watermarks and crashes, with the exact rows they must give."""
 
 from headrace.testing.comparison import late_by
-from headrace.testing.elements import at, batch, clock, crash, expect, row, watermark
+from headrace.testing.elements import at, batch, clock, crash, expect, row, table, watermark
 from headrace.testing.play import Played, play, timeline, use_engine
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "late_by",
     "play",
     "row",
+    "table",
     "timeline",
     "use_engine",
     "watermark",

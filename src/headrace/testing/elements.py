@@ -1,4 +1,4 @@
-"""The elements of a timeline: rows, watermarks, clocks, batches, crashes, expectations, and the times in them."""
+"""The elements of a timeline: rows, watermarks, clocks, tables, batches, crashes, expectations, and their times."""
 
 from __future__ import annotations
 
@@ -77,6 +77,18 @@ class Clock:
         return f"clock {shown(self.time)}"
 
 
+@dataclass(frozen=True, slots=True)
+class TableContent:
+    """A small table gets other rows."""
+
+    step: str
+    rows: tuple[Row, ...]
+    schema: str | None
+
+    def __str__(self) -> str:
+        return f"table {self.step}  {len(self.rows)} rows"
+
+
 class Signal(StrEnum):
     """What happens to the rows so far."""
 
@@ -95,7 +107,7 @@ class Expect:
         return f"expect {len(self.rows)} rows of {self.output}"
 
 
-Element = At | Watermark | Clock | Signal | Expect
+Element = At | Watermark | Clock | TableContent | Signal | Expect
 
 
 def at(time: Moment | None, *, partition: int = 0, side: Side = "left", **columns: Any) -> At:
@@ -117,12 +129,26 @@ def watermark(time: Moment, *, side: Side | None = None) -> Watermark:
 
 
 def clock(time: Moment) -> Clock:
-    """Move processing time.
+    """Run the rows so far, then move processing time; what is due by then comes with the next batch.
+
+    At the beginning of a timeline it is the time at which the flow starts.
 
     >>> print(clock("11:00:30"))
     clock 11:00:30
     """
     return Clock(moment(time))
+
+
+def table(step: str, *rows: Row, schema: str | None = None) -> TableContent:
+    """Run the rows so far, then give the table of this broadcast join these rows; the join reads it when it is due.
+
+    The timeline's table takes the place of the step's own, which is never read. Its columns are those of all rows that
+    it ever has in the timeline, or those of a ``schema``.
+
+    >>> print(table("rates", row(currency="EUR", rate=1.1), row(currency="GBP", rate=1.3)))
+    table rates  2 rows
+    """
+    return TableContent(step, rows, schema)
 
 
 def batch() -> Signal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,10 @@ def test_a_strategy_is_printed_as_it_is_written() -> None:
     written = hr.event_time("at", out_of_order="10 seconds", partition="gateway")
     assert repr(written) == "hr.event_time('at', out_of_order='10 seconds', partition='gateway')"
     assert eval(repr(written), {"hr": hr}) == written
+    for partitions in (["north", "south"], 2):
+        expecting = hr.event_time("at", partition="gateway", partitions=partitions)
+        assert repr(expecting).endswith(f", partition='gateway', partitions={partitions!r})")
+        assert eval(repr(expecting), {"hr": hr}) == expecting
     assert repr(hr.processing_time()) == "hr.processing_time('processed_at')"
 
 
@@ -74,3 +79,19 @@ def test_delays_that_leave_the_calendar_are_refused() -> None:
         hr.event_time("at", out_of_order="400001 days")
     with pytest.raises(DefinitionError, match=r"\[DURATION_TOO_LONG\] max_future="):
         valid_times(max_future="400001 days")
+
+
+def test_expected_values_are_compared_as_text_and_each_counts_once() -> None:
+    assert hr.event_time("at", partition="gateway", partitions=[7, "north", "7"]).expected == ("7", "north")
+    assert hr.event_time("at", partition="gateway", partitions=10_000).expected == 10_000
+
+
+@pytest.mark.parametrize("wrong", ["north", [], 0, -1, 10_001, range(10_001), True, [True], [2.0], [None], 2.0])
+def test_what_is_expected_is_some_values_or_their_number(wrong: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"\[PARTITIONS_INVALID\].*expected values of column 'gateway'"):
+        hr.event_time("at", partition="gateway", partitions=wrong)
+
+
+def test_partitions_are_values_of_a_column() -> None:
+    with pytest.raises(DefinitionError, match=r"\[PARTITIONS_WITHOUT_COLUMN\] partitions=2 .* Add partition='gateway'"):
+        hr.event_time("at", partitions=2)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.event_time.strategy import BEGINNING, TimeStrategy
@@ -126,8 +131,7 @@ def test_a_restart_keeps_times_and_watermark_but_not_quiet_time() -> None:
     tracker.observe({"north": 50 * SECOND, "south": 20 * SECOND})
     tracker.advance(tracker.watermark(clock=0))
     tracker.pass_time(MINUTE - 1)
-    restarted = WatermarkTracker(divided())
-    restarted.restore(decode(SavedWatermark, json.loads(json.dumps(encode(tracker.saved())))))
+    restarted = _restarted(tracker, divided())
     assert restarted.watermark(clock=0) == 20 * SECOND
     restarted.observe({"north": 60 * SECOND})
     restarted.pass_time(MINUTE - 1)
@@ -190,3 +194,110 @@ def test_by_a_column_no_partition_becomes_idle_while_rows_of_any_may_wait_to_be_
     tracker.pass_time(MINUTE)
     tracker.observe({"x": 90 * SECOND})
     assert tracker.watermark(clock=0) == 90 * SECOND
+
+
+BOTH = ["north", "south"]
+
+
+@pytest.mark.parametrize("partitions", [BOTH, 2])
+def test_an_expected_value_holds_the_watermark_until_its_first_row(partitions: list[str] | int) -> None:
+    tracker = WatermarkTracker(divided(partitions=partitions))
+    tracker.observe({"north": 50 * SECOND})
+    tracker.observe({"north": 60 * SECOND})
+    assert tracker.watermark(clock=0) == BEGINNING
+    tracker.observe({"south": 10 * SECOND})
+    assert tracker.watermark(clock=0) == 10 * SECOND
+
+
+@pytest.mark.parametrize("partitions", [BOTH, 2])
+def test_an_expected_value_holds_the_watermark_until_idle_has_passed_since_the_start(
+    partitions: list[str] | int,
+) -> None:
+    tracker = WatermarkTracker(divided(partitions=partitions))
+    tracker.pass_time(MINUTE - 1)
+    tracker.observe({"north": 50 * SECOND})
+    assert tracker.watermark(clock=0) == BEGINNING
+    assert not tracker.is_idle(waited=1)
+    assert tracker.watermark(clock=0, waited=1) == 50 * SECOND
+    tracker.pass_time(1)
+    assert tracker.watermark(clock=0) == 50 * SECOND
+
+
+@pytest.mark.parametrize("partitions", [BOTH, 2])
+def test_without_idle_an_expected_value_holds_the_watermark_for_ever(partitions: list[str] | int) -> None:
+    tracker = WatermarkTracker(divided(partitions=partitions, idle=None))
+    tracker.observe({"north": 50 * SECOND})
+    tracker.pass_time(1_000_000 * MINUTE)
+    assert tracker.watermark(clock=0) == BEGINNING
+
+
+@pytest.mark.parametrize("partitions", [BOTH, 2])
+def test_the_clock_of_an_expected_value_stands_still_while_any_row_waits_to_be_read(
+    partitions: list[str] | int,
+) -> None:
+    tracker = WatermarkTracker(divided(partitions=partitions))
+    tracker.observe({"north": 50 * SECOND}, unread=["(all)"])
+    tracker.pass_time(10 * MINUTE)
+    tracker.observe({"north": 60 * SECOND})
+    assert tracker.watermark(clock=0) == BEGINNING
+
+
+def test_a_value_that_nobody_declared_counts_from_its_first_row_on() -> None:
+    tracker = WatermarkTracker(divided(partitions=BOTH))
+    tracker.observe({"north": 50 * SECOND, "south": 50 * SECOND, "west": 20 * SECOND})
+    assert tracker.watermark(clock=0) == 20 * SECOND
+
+
+def test_a_restart_knows_which_expected_values_have_come_and_waits_anew_for_the_others() -> None:
+    tracker = WatermarkTracker(divided(partitions=3))
+    tracker.observe({"north": 50 * SECOND, "south": 20 * SECOND})
+    tracker.pass_time(MINUTE - 1)
+    restarted = _restarted(tracker, divided(partitions=3))
+    restarted.pass_time(MINUTE - 1)
+    restarted.observe({"north": 60 * SECOND, "south": 60 * SECOND})
+    assert restarted.watermark(clock=0) == BEGINNING
+    restarted.observe({"west": 30 * SECOND})
+    assert restarted.watermark(clock=0) == 30 * SECOND
+    assert _restarted(restarted, divided(partitions=3)).watermark(clock=0) == 30 * SECOND
+    assert _restarted(restarted, divided(partitions=["north", "west"])).watermark(clock=0) == 30 * SECOND
+    assert _restarted(restarted, divided(partitions=4)).watermark(clock=0) == BEGINNING
+
+
+@pytest.mark.parametrize("before", [["north", "sotuh"], 3])
+def test_a_value_that_is_no_longer_declared_is_not_waited_for_after_a_restart(before: list[str] | int) -> None:
+    tracker = WatermarkTracker(divided(partitions=before, idle=None))
+    tracker.observe({"north": 50 * SECOND, "south": 20 * SECOND})
+    assert tracker.watermark(clock=0) == BEGINNING
+    assert _restarted(tracker, divided(partitions=BOTH, idle=None)).watermark(clock=0) == 20 * SECOND
+    assert _restarted(tracker, divided(idle=None)).watermark(clock=0) == 20 * SECOND
+
+
+@given(
+    times=st.dictionaries(st.sampled_from(["1", "2", "3"]), st.lists(st.integers(0, 99), min_size=1), min_size=3),
+    by_number=st.booleans(),
+    data=st.data(),
+)
+def test_in_whatever_order_expected_partitions_are_read_no_row_is_late_that_its_partition_has_in_order(
+    times: dict[str, list[int]], by_number: bool, data: st.DataObject
+) -> None:
+    """As a stream that is read file by file, where the rows of one value come long after those of another."""
+    tracker = WatermarkTracker(divided(partitions=3 if by_number else [1, 2, 3], idle=None))
+    waiting = {name: sorted(given) for name, given in times.items()}
+    while waiting:
+        watermark = tracker.watermark(clock=0)
+        tracker.advance(watermark)
+        highest: dict[str, int] = defaultdict(int)
+        for name in data.draw(st.sets(st.sampled_from(sorted(waiting)), min_size=1)):
+            taken = data.draw(st.integers(1, len(waiting[name])))
+            assert waiting[name][0] >= watermark
+            highest[name] = waiting[name][taken - 1]
+            waiting[name] = waiting[name][taken:]
+        tracker.observe(highest)
+        waiting = {name: rest for name, rest in waiting.items() if rest}
+    assert tracker.watermark(clock=0) == min(max(given) for given in times.values())
+
+
+def _restarted(tracker: WatermarkTracker, strategy: TimeStrategy) -> WatermarkTracker:
+    restarted = WatermarkTracker(strategy)
+    restarted.restore(decode(SavedWatermark, json.loads(json.dumps(encode(tracker.saved())))))
+    return restarted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -51,6 +52,21 @@ def test_explain_tells_time_state_and_guarantees(spend: Pipeline, spark: SparkSe
         "    hourly.late -> hr.to_memory('late'): exactly_once",
         "    dead letters -> <checkpoint>/spend/dead_letters: exactly_once",
     ]
+
+
+def test_explain_tells_how_long_expected_partitions_hold_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
+    def told(**time: Any) -> str:
+        @hr.pipeline
+        def spend(session: SparkSession) -> None:
+            rows = hr.read_files(session, tmp_path, format="json", schema="k STRING, at TIMESTAMP", name="in")
+            hr.write("spend", rows.transform(hr.event_time("at", partition="k", **time)), hr.to_console())
+
+        return spend.explain(spark=spark).splitlines()[4].strip()
+
+    held = "expected values holds the watermark before its first row, for"
+    assert told(partitions=["north", "south"]) == f"each of 2 {held} 1 minute at most"
+    assert told(partitions=1000, idle=None) == f"each of 1,000 {held} ever, because idle=None"
+    assert "expected" not in told()
 
 
 def test_draw_shows_every_output_of_a_step(spend: Pipeline, spark: SparkSession) -> None:

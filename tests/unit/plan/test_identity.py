@@ -203,6 +203,11 @@ def test_disorder_idleness_and_sinks_may_change(check: Check) -> None:
     assert check(_one(), read={"files_per_batch": 3}) == first
 
 
+def test_the_expected_values_of_a_partition_column_may_change(check: Check) -> None:
+    for partitions in (None, ["north", "south"], 3):
+        check(_one(), time=hr.event_time("at", partition="shop", partitions=partitions))
+
+
 def test_an_accepted_change_becomes_the_stored_definition(check: Check, tmp_path: Path) -> None:
     check(_one())
     check(_one(late=hr.update_for("1 minute")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.testing import at, batch, clock, crash, expect, row, watermark
+from headrace.testing import at, batch, clock, crash, expect, row, table, watermark
 
 
 def test_every_element_is_shown_as_one_line() -> None:
@@ -11,6 +11,7 @@ def test_every_element_is_shown_as_one_line() -> None:
         at(None, account=None),
         watermark("2026-01-02T00:00"),
         clock("11:00:30"),
+        table("rates", row(currency="EUR", rate=1.1), row(currency="GBP", rate=1.3)),
         batch(),
         crash(),
         expect(),
@@ -21,6 +22,7 @@ def test_every_element_is_shown_as_one_line() -> None:
         "at no time  account=None",
         "watermark 2026-01-02T00:00",
         "clock 11:00:30",
+        "table rates  2 rows",
         "batch",
         "crash",
         "expect 0 rows of main",

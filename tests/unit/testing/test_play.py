@@ -3,20 +3,102 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
+import polars as pl
 import pytest
 
 import headrace as hr
 from headrace.connectors.base.source import Gate
-from headrace.testing import at, batch, clock, crash, expect, play, row, timeline, use_engine, watermark
+from headrace.testing import at, batch, clock, crash, expect, play, row, table, timeline, use_engine, watermark
 
 hourly = hr.tumbling("hourly", size="1 hour", key="account").agg(n="count(*)").late(hr.side_output())
 
 
-def test_a_timeline_without_rows_is_refused() -> None:
-    with pytest.raises(hr.DefinitionError, match=r"\[TIMELINE_EMPTY\]"):
+def test_a_timeline_without_rows_and_without_a_schema_is_refused() -> None:
+    with pytest.raises(hr.DefinitionError, match=r"\[TIMELINE_EMPTY\].* declare the columns as in schema='"):
         play(hourly, watermark("11:00"))
+
+
+def test_a_value_that_does_not_fit_the_declared_type_is_refused() -> None:
+    schema = "account STRING, amount INT"
+    for wrong in ({"account": 7}, {"amount": 1.5}, {"amount": "7"}, {"amount": 2**31}):
+        (column,) = wrong
+        with pytest.raises(hr.DefinitionError, match=rf"\[TIMELINE_VALUE\] column '{column}' .* Correct the row"):
+            play(hourly, at("10:05", **wrong), schema=schema)
+
+
+def test_a_column_that_the_schema_does_not_declare_is_refused() -> None:
+    with pytest.raises(hr.DefinitionError, match=r"\[COLUMN_UNKNOWN\] .* column 'acount', .* declares account\."):
+        play(hourly, at("10:05", acount="a"), schema="account STRING")
+
+
+def test_a_side_without_rows_and_without_a_schema_is_refused() -> None:
+    join = hr.interval_join("joined", on="k", between=("0 seconds", "1 hour")).late(hr.drop())
+    with pytest.raises(hr.DefinitionError, match=r"\[TIMELINE_SIDE_EMPTY\] step 'joined' .* right_schema="):
+        play(join, at("10:05", k=1))
+    with pytest.raises(hr.DefinitionError, match=r"\[TIMELINE_SIDE_EMPTY\] step 'joined' .* as in schema="):
+        play(join, at("10:05", k=1, side="right"))
+
+
+def test_a_schema_may_be_the_one_of_the_source_with_its_time() -> None:
+    schema = "account STRING, at TIMESTAMP NOT NULL, amount DECIMAL(10, 2), paid TIMESTAMP"
+    amounts = hr.tumbling("amounts", size="1 hour", key="account").agg(most="max(amount)", paid="max(paid)")
+    paid = datetime(2026, 1, 1, 9, tzinfo=UTC)
+    played = play(
+        amounts.late(hr.drop()),
+        at("10:05", account="a", amount=Decimal("1.5"), paid=paid),
+        at("10:06", account="a"),
+        watermark("11:00"),
+        schema=schema,
+    )
+    assert [(each["most"], each["paid"]) for each in played.main] == [(Decimal("1.50"), paid)]
+
+
+def test_rows_before_a_clock_are_run_before_it_moves() -> None:
+    timeline(
+        hourly,
+        clock("12:00"),
+        at("12:06", account="a"),
+        clock("12:30"),
+        expect(reason="EVENT_TIME_IN_FUTURE", output="dead_letters"),
+        at("12:06", account="a"),
+        batch(),
+        expect(output="dead_letters"),
+        event_time=hr.event_time("at"),
+    )
+
+
+def test_a_clock_runs_no_batch_of_its_own() -> None:
+    """What is due by then and rows that come then can be in one batch; a batch that died waits for its restart."""
+    timeline(hourly, watermark("11:00"), at("10:05", account="a"), crash(), clock("12:00"), expect(output="late"))
+
+
+class Unreadable:
+    """A table that is nowhere."""
+
+    def columns(self) -> dict[str, pl.DataType]:
+        raise AssertionError("the table's own columns are not read")
+
+    def read(self) -> pl.DataFrame:
+        raise AssertionError("the table's own rows are not read")
+
+
+rated = hr.broadcast_join("rates", Unreadable(), on="currency", refresh="1 minute", how="left")
+
+
+def test_a_table_that_has_no_rows_before_the_first_batch_is_refused() -> None:
+    with pytest.raises(hr.DefinitionError, match=r"\[TIMELINE_TABLE_LATE\] .* table\('rates', \.\.\.\) before"):
+        play(rated, at("10:00", currency="EUR"), table("rates", row(currency="EUR", rate=1.1)))
+
+
+def test_a_table_of_a_step_that_is_no_broadcast_join_is_refused() -> None:
+    with pytest.raises(hr.DefinitionError, match=r"\[TABLE_UNKNOWN\] table\('hourly', .* the timeline has rates"):
+        play((rated, hourly), at("10:00", currency="EUR", account="a"), table("hourly"))
+    with pytest.raises(hr.DefinitionError, match=r"\[TABLE_UNKNOWN\] .* the timeline has none"):
+        play(hourly, at("10:00", account="a"), table("rates"))
 
 
 def test_an_expectation_sees_only_rows_since_the_last_one_of_its_output() -> None:
