@@ -312,6 +312,28 @@ def test_a_task_that_fails_is_told_with_the_author_s_traceback_and_its_batch_run
     assert history.read(place.checkpoint / "spend")[1].clock == begun.clock
 
 
+def test_a_task_that_fails_because_another_driver_has_taken_over_is_told_as_that(
+    place: Any, spark: SparkSession
+) -> None:
+    _land(place)
+    taken = str(place.checkpoint / "lease" / "0000000002.json")
+
+    def ousting(frame: DataFrame) -> DataFrame:
+        def oust(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                if 7 in batch.column("amount").to_pylist():
+                    first = Path(taken).with_name("0000000001.json")
+                    Path(taken).write_bytes(first.read_bytes())
+                    raise ValueError("the state is gone")
+                yield batch
+
+        return frame.mapInArrow(oust, frame.schema)
+
+    pipeline = _pipeline(place, hr.to_memory("ousted"), before=ousting)
+    with pytest.raises(hr.HeadraceError, match=r"^\[LEASE_LOST\]"):
+        pipeline.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+
+
 def test_a_job_that_somebody_cancels_is_told_as_cancelled_and_its_batch_runs_again(
     place: Any, spark: SparkSession
 ) -> None:

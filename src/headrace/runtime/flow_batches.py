@@ -102,6 +102,8 @@ class FlowBatches:
         except (Py4JJavaError, PySparkException) as error:
             if self.cancelled:
                 raise Cancelled from error
+            # A driver that was replaced finds its files gone: that is no damage.
+            self._outputs.lease.check()
             raise reported(error) or self._failed(record, error) from error
 
     def _failed(self, record: BatchRecord, error: BaseException) -> HeadraceError:
