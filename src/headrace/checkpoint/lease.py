@@ -135,7 +135,7 @@ class Renewal:
 
     def name_flows(self, flows: Mapping[str, str]) -> None:
         """Write down the flows that the checkpoint has now."""
-        self.lease = replace(self.lease, flows={**self.lease.flows, **flows})
+        self.lease = replace(self.lease, flows=flows)
         self.lease.renew()
 
     def release(self) -> None:

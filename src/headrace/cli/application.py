@@ -13,7 +13,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from headrace import __version__
-from headrace.cli.checkpoints import dead_letters, log, status
+from headrace.cli.checkpoints import changes, dead_letters, log, status
 from headrace.cli.pipelines import check, draw, explain, run
 from headrace.cli.services import services
 from headrace.errors import HeadraceError
@@ -104,5 +104,6 @@ def detect(
 
 for verb in (run, check, explain, draw, status, log):
     app.command()(verb)
+app.add_typer(changes, name="checkpoint")
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(services, name="services")

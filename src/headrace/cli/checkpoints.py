@@ -1,4 +1,4 @@
-"""The verbs that look at a checkpoint: ``headrace status``, ``headrace log`` and ``headrace dead-letters``."""
+"""The verbs for a checkpoint: ``headrace status``, ``log`` and ``dead-letters`` look, ``checkpoint`` changes."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from headrace.json_codec import decode
 from headrace.observe import history
 from headrace.observe.committed import committed_rows
 from headrace.observe.status import shown_moment, shown_size, status_view, statuses
+from headrace.plan.identity import rename_flow
 
 LOOK_SECONDS = 1.0
 RAW_CHARACTERS = 300
@@ -32,6 +33,7 @@ Checkpoint = Annotated[Path, typer.Argument(help="The folder given as checkpoint
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 FlowName = Annotated[str | None, typer.Option("--flow", help="Only the dead letters of this flow.")]
 
+changes = typer.Typer(help="Change a checkpoint on which no pipeline runs.", no_args_is_help=True)
 dead_letters = typer.Typer(help="Rows that could not be read, and why.", no_args_is_help=True)
 
 
@@ -106,6 +108,20 @@ def _said(entry: Entry) -> str:
 def _short(position: object) -> str:
     text = json.dumps(position)
     return text if len(text) <= POSITION_CHARACTERS else f"{text[:POSITION_CHARACTERS]}..."
+
+
+@changes.command("rename-flow")
+def rename(
+    checkpoint: Checkpoint,
+    old: Annotated[str, typer.Argument(help="The flow's name in the checkpoint.")],
+    new: Annotated[str, typer.Argument(help="Its name in hr.write(...) from now on.")],
+) -> None:
+    """Give a flow another name: it goes on where it was, and sinks know its rows.
+
+    Example: headrace checkpoint rename-flow checkpoints/spend spend hourly_spend
+    """
+    rename_flow(checkpoint, old, new)
+    print(f"Flow {old!r} of checkpoint {str(checkpoint)!r} is now {new!r}.")
 
 
 @dead_letters.command("list")

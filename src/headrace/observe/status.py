@@ -55,17 +55,17 @@ def statuses(checkpoint: Path) -> list[FlowStatus]:
     everywhere = outages(LocalStorage(checkpoint))
     newest = {flow: history.newest(checkpoint / flow) for flow in history.flows(checkpoint)}
     return [
-        _status(entry, everywhere + outages(LocalStorage(checkpoint / flow)))
+        _status(flow, entry, everywhere + outages(LocalStorage(checkpoint / flow)))
         for flow, entry in newest.items()
         if entry is not None
     ]
 
 
-def _status(newest: HistoryEntry, waiting: list[Outage]) -> FlowStatus:
+def _status(flow: str, newest: HistoryEntry, waiting: list[Outage]) -> FlowStatus:
     rows = newest.total
     watermark = min(newest.watermarks.values(), default=BEGINNING)
     return FlowStatus(
-        newest.flow,
+        flow,
         newest.batch,
         rows.read,
         rows.dead,

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint import outages
-from headrace.checkpoint.storage import Storage, incomplete
-from headrace.errors import HeadraceError
+from headrace.checkpoint.lease import Renewal, take_lease
+from headrace.checkpoint.log import FOLDER
+from headrace.checkpoint.storage import LocalStorage, Storage, incomplete
+from headrace.errors import HeadraceError, check_name
+from headrace.event_time.record import BatchLog
 from headrace.graph import FlowNode, Graph
 from headrace.json_codec import decode, encode
 from headrace.state.group_range import KEY_GROUPS
+from headrace.storage import sync_folder
 
 FORMAT = 1
 
@@ -70,14 +76,88 @@ def identity_of(graph: Graph, flow: FlowNode, *, stored: Definition | None, stor
     if stored is not None:
         for name in ("format", "pipeline", "flow", "key_groups"):
             if stored[name] != now[name]:
-                raise HeadraceError(
-                    "CHECKPOINT_OF_ANOTHER_PIPELINE",
-                    f"checkpoint {str(storage)!r} was made with {name} {stored[name]!r}, this is {now[name]!r}. "
-                    "Give this pipeline a checkpoint of its own.",
-                )
+                raise _of_another(storage, name, stored[name], now[name])
         _compare("SOURCE_CHANGED", "source", stored["sources"], now["sources"], storage)
         _compare("STEP_CHANGED", "step", stored["steps"], now["steps"], storage)
     return {**encode(flow_id), **now}
+
+
+def check_flows(graph: Graph, known: Mapping[str, str]) -> dict[str, str]:
+    """The flows that the checkpoint still holds; refuse a pipeline in which one of them has another name.
+
+    A flow that is new begins with nothing, and one that is gone stays as it is; a warning says so.
+    """
+    place, gone = str(graph.checkpoint), list[str]()
+    for name in known.keys() - graph.flows:
+        log = BatchLog(LocalStorage(graph.checkpoint / name))
+        # What was never begun has nothing that could be read or written twice.
+        if log.outcome is not None:
+            if log.takeovers[-1]["pipeline"] != graph.pipeline:
+                raise _of_another(place, "pipeline", log.takeovers[-1]["pipeline"], graph.pipeline)
+            gone.append(name)
+    new = [name for name in graph.flows if name not in known and not _has_begun(graph.checkpoint / name)]
+    if gone and new:
+        raise HeadraceError(
+            "FLOW_RENAMED",
+            f"checkpoint {place!r} holds flow {_names(gone)}, which pipeline {graph.pipeline!r} no longer has, and "
+            f"does not know flow {_names(new)}, which would read and write everything again. If it is the same flow, "
+            f"run: headrace checkpoint rename-flow {place} {min(gone)} {new[0]}. If not, move the folder "
+            f"{str(graph.checkpoint / min(gone))!r} away, with the state and late rows in it, or use a new checkpoint.",
+        )
+    if known and new:
+        _tell(f"flow {_names(new)} is new in checkpoint {place!r}: it begins without state.")
+    if gone:
+        _tell(
+            f"flow {_names(gone)} is not in pipeline {graph.pipeline!r} any more and does not run. Its state, late "
+            f"rows and dead letters stay in checkpoint {place!r}; move its folder away if nobody needs it."
+        )
+    return {name: flow_id for name, flow_id in known.items() if name in graph.flows or name in gone}
+
+
+def rename_flow(checkpoint: Path, old: str, new: str) -> None:
+    """Give a flow of a checkpoint that is not in use another name; it keeps its id, and so its marks in sinks."""
+    check_name("flow", new)
+    if not _has_begun(checkpoint / old):
+        found = sorted(folder.name for folder in checkpoint.glob("*") if _has_begun(folder))
+        raise HeadraceError(
+            "FLOW_UNKNOWN",
+            f"checkpoint {str(checkpoint)!r} has no flow {old!r}. Existing flows: {', '.join(found) or 'none'}.",
+        )
+    renewal = Renewal(take_lease(LocalStorage(checkpoint)))
+    try:
+        if (checkpoint / new).exists():
+            raise HeadraceError(
+                "FLOW_EXISTS",
+                f"checkpoint {str(checkpoint)!r} already has a folder {new!r}. Choose another name, or move that "
+                "folder away.",
+            )
+        BatchLog(LocalStorage(checkpoint / old)).take_over(lambda said: {**said, "flow": new})
+        (checkpoint / old).rename(checkpoint / new)
+        sync_folder(checkpoint)
+        renewal.name_flows({new if name == old else name: flow_id for name, flow_id in renewal.lease.flows.items()})
+    finally:
+        renewal.release()
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether a flow has a log there."""
+    return any(LocalStorage(folder).numbers(FOLDER))
+
+
+def _names(flows: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(flows))
+
+
+def _tell(what: str) -> None:
+    warnings.warn(what, RuntimeWarning, stacklevel=2)
+
+
+def _of_another(place: object, what: str, stored: object, given: object) -> HeadraceError:
+    return HeadraceError(
+        "CHECKPOINT_OF_ANOTHER_PIPELINE",
+        f"checkpoint {str(place)!r} was made with {what} {stored!r}, this is {given!r}. Give this pipeline a "
+        "checkpoint of its own.",
+    )
 
 
 def _check_empty(storage: Storage) -> None:

@@ -27,6 +27,7 @@ from headrace.observe.history import HistoryEntry
 from headrace.observe.hot_keys import hot_key_findings
 from headrace.plan.check import Finding, findings
 from headrace.plan.explain import explanation, mermaid
+from headrace.plan.identity import check_flows
 from headrace.runtime.bounded import check_key_groups, slots_for
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import BOUNDED, Mode, micro_batch
@@ -57,13 +58,14 @@ def writable(path: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[Renewal]:
-    """The lease of a checkpoint, which is released when the pipeline cannot start."""
-    storage = LocalStorage(folder)
+def _held(graph: Graph) -> Iterator[Renewal]:
+    """The lease of a pipeline's checkpoint, which is released when the pipeline cannot start."""
+    storage = LocalStorage(graph.checkpoint)
     with needing_room(storage):
         renewal = Renewal(take_lease(storage))
         try:
             clear_outages(storage)
+            renewal.name_flows(check_flows(graph, renewal.lease.flows))
             yield renewal
         except BaseException:
             renewal.release()
@@ -82,7 +84,7 @@ class Running:
         self._flows = flows
         self._renewal = renewal
         self._feeds = [source.feed for source in graph.sources.values() if source.feed is not None]
-        renewal.name_flows({flow.node.name: flow.id for flow in flows})
+        renewal.name_flows({**renewal.lease.flows, **{flow.node.name: flow.id for flow in flows}})
         for flow in flows:
             flow.prepare()
         try:
@@ -167,7 +169,7 @@ class Pipeline:
         folder, session = writable(checkpoint), _session(self.name, spark)
         # A definition that is refused leaves nothing behind.
         graph = self.define(session, folder, NO_TABLES, **parameters)
-        with _held(folder) as renewal:
+        with _held(graph) as renewal:
             chosen = mode or micro_batch()
             flows = [Flow(graph, node, session, clock, chosen, renewal.lease) for node in graph.flows.values()]
             return Running(graph, flows, renewal)
@@ -215,7 +217,7 @@ class Pipeline:
                 f"backfill of pipeline {self.name!r}: {differing[0]!r} is not both a source and a table. Give one "
                 f"table for each source: {', '.join(graph.sources)}.",
             )
-        with _held(folder) as renewal:
+        with _held(graph) as renewal:
             flows = [Flow(graph, node, session, system_clock, BOUNDED, renewal.lease) for node in graph.flows.values()]
             Running(graph, flows, renewal).wait()
 
