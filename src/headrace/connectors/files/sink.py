@@ -129,8 +129,8 @@ class FileSink(DriverSink):
         if not found.issuperset(files):
             raise HeadraceError(
                 "FILES_REMOVED",
-                f"folder {str(folder.parent)!r}: files that this batch has just written are gone. Somebody removes files "
-                "there, or another driver has taken over. The batch is not done; start again to write it.",
+                f"folder {str(folder.parent)!r}: files that this batch has just written are gone. Somebody removes "
+                "them, or another driver has taken over. The batch is not done; start again to write it.",
             )
         # A task that ran twice has written two files, and one of them counts.
         for file in found.difference(files):

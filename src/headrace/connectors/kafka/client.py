@@ -86,10 +86,6 @@ class Fenced(Unreachable):
     """Another producer has the same id, or the broker aborted the transaction; the mark decides what to do."""
 
 
-ALONE = {"batch.num.messages": 1}
-"""The setting of a producer that sends each message in a request of its own."""
-
-
 class MessagesRefused(Exception):
     """The broker takes no message of a transaction, because it never takes some of these."""
 
@@ -171,8 +167,8 @@ class Cluster:
                 text = text.replace(plain, HIDDEN)
         return text
 
-    def producer(self, reports: Reports, ours: Mapping[str, Any]) -> Producer:
-        """A producer that reports which messages failed and what the broker refuses."""
+    def producer(self, reports: Reports, ours: Mapping[str, Any], *, alone: bool = False) -> Producer:
+        """A producer that reports which messages failed; ``alone`` sends each in a request of its own."""
         needs = {
             "message.max.bytes": self.max_bytes,
             "queue.buffering.max.messages": QUEUED_MESSAGES,
@@ -180,7 +176,8 @@ class Cluster:
             "on_delivery": reports.note,
             "error_cb": refusals_into(reports.errors),
         }
-        return self._built(Producer, _SETTINGS | self.settings({**needs, **ours}))
+        together = {"batch.num.messages": 1} if alone else {}
+        return self._built(Producer, _SETTINGS | self.settings({**needs, **ours, **together}))
 
     def topics(self, producer: Producer, reports: Reports, topic: str = "") -> set[str]:
         """The names of all topics, or of one that must exist; connects the producer."""

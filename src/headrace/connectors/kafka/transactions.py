@@ -8,15 +8,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headrace.connectors.base.sink import Mark, Unreachable, WriterBatch, already_written, check_epoch
 from headrace.connectors.kafka.client import (
-    ALONE,
     PATIENCE,
     Cluster,
     Fenced,
@@ -87,14 +84,12 @@ def _group(writer: str, topic: str) -> str:
 class Transactions:
     """A transactional producer, and the consumer group of the same name."""
 
-    def __init__(
-        self, cluster: Cluster, topic: str, writer: str, settings: Mapping[str, Any] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, cluster: Cluster, topic: str, writer: str, *, alone: bool = False) -> None:
         self.owner = uuid.uuid4().hex
         self._cluster, self._topic, self._writer = cluster, topic, writer
         self._reports = Reports()
         name = _group(writer, topic)
-        self._producer = cluster.producer(self._reports, {**settings, "transactional.id": name})
+        self._producer = cluster.producer(self._reports, {"transactional.id": name}, alone=alone)
         self._group = cluster.group(name)
 
     def take_over(self, epoch: int) -> MarkOffset | None:
@@ -179,7 +174,7 @@ def _refused_alone(
     cluster: Cluster, topic: str, messages: Sequence[Message], part: WriterBatch
 ) -> Mapping[Message, str]:
     """The first of some messages that the broker refuses, each sent in a request of its own."""
-    ours = Transactions(cluster, topic, part.writer, ALONE)
+    ours = Transactions(cluster, topic, part.writer, alone=True)
     try:
         ours.take_over(part.batch.epoch)
         ours.send(messages)
@@ -244,7 +239,7 @@ def _written(cluster: Cluster, topic: str, messages: Sequence[Message], *, alone
     reports.clear()
     try:
         if not clients:
-            clients.append(cluster.producer(reports, {**(ALONE if alone else {}), "enable.idempotence": True}))
+            clients.append(cluster.producer(reports, {"enable.idempotence": True}, alone=alone))
         cluster.topics(clients[0], reports, topic)
         send(clients[0], topic, messages, cluster)
         finish(clients[0], cluster, reports, all_or_none=False)

@@ -84,8 +84,8 @@ class CopyTarget:
     ) -> int:
         """Run a statement on rows in a staging table, which has the target's types and none of its constraints.
 
-        Returns how many rows the server has passed over: all that it did not affect or, of those, the rows whose key
-        then ``exists`` or does ``not exist``.
+        Returns how many rows the server has skipped: all that it did not affect, or only those whose key is ``undone``,
+        which then ``exists`` or does ``not exists``.
         """
         connection.execute(
             sql.SQL("create temporary table {} as select {} from {} with no data").format(
@@ -117,7 +117,7 @@ class CopyTarget:
 
 
 Put = Callable[[PgConnection, pl.DataFrame], int]
-"""Writes rows; returns how many of them the server has passed over without an error."""
+"""Writes rows; returns how many of them the server has skipped without an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class RowWriter:
     put: Put
 
     def write(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-        """Write rows; those that the table rejects are returned, and how many the server has passed over."""
+        """Write rows; those that the table rejects are returned, and how many the server has skipped."""
         if rows.is_empty():
             return pl.DataFrame(schema=REFUSED), 0
         result = self._try(rows)
@@ -142,7 +142,7 @@ class RowWriter:
         return self._bisect(rows, result)
 
     def _try(self, rows: pl.DataFrame, *, keep: bool = True) -> int | psycopg.Error:
-        """How many rows were passed over, or the error that left the table as it was and may be due to the rows."""
+        """How many rows were skipped, or the error that left the table as it was and may be due to the rows."""
         try:
             with self.connection.transaction(force_rollback=not keep):
                 return self.put(self.connection, rows)
