@@ -21,7 +21,11 @@ class Writer:
         """What the sink's system knows it by."""
         return writer_name(self.flow, "main", self.number)
 
-    def batch(self, generation: int, batch: int, last: int | None, *, token: str = "") -> WriterBatch:
+    def batch(
+        self, generation: int, batch: int, last: int | None, *, token: str = "", changelog: bool = False
+    ) -> WriterBatch:
         """Its part of a batch."""
-        identity = BatchIdentity(self.flow, generation, batch, "main", self.flow, self.epoch, token)
+        identity = BatchIdentity(
+            self.flow, generation, batch, "main", self.flow, self.epoch, token, changelog=changelog
+        )
         return WriterBatch(identity, self.number, None if last is None else MarkedBatch(last))

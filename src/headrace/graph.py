@@ -136,6 +136,8 @@ class MainOutput:
     name: str
     frame: DataFrame
     sinks: tuple[Any, ...]
+    changelog: bool
+    """Whether its column ``change`` is that of a changelog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +265,13 @@ class Graph:
             else:
                 found |= nodes
         return frozenset(found)
+
+    def gives_changelog(self, nodes: frozenset[NodeId]) -> bool:
+        """Whether a function of these nodes gives a changelog: its last step with state decides, else its source."""
+        stateful = self.stateful(name for name in self.steps if NodeId("step", name) in nodes)
+        if stateful:
+            return self.steps[stateful[-1]].step.retracts
+        return any(self.sources[node.name].changes for node in nodes if node.kind == "source")
 
     def sources_behind(self, node: NodeId) -> set[str]:
         """The sources whose rows come to a source or step."""

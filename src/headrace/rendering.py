@@ -21,7 +21,19 @@ REFUSED = {"reason": pl.String(), "detail": pl.String(), "raw": pl.Binary()}
 
 def flat_schema(columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
     """Columns without structs: the fields of ``window`` become ``window_start`` and ``window_end``."""
-    return dict(flat(pl.DataFrame(schema=columns)).schema)
+    flattened: dict[str, pl.DataType] = {}
+    for name, kind in columns.items():
+        inner = {name: kind}
+        if isinstance(kind, pl.Struct):
+            inner = flat_schema(pl.DataFrame(schema={name: kind}).unnest(name, separator="_").schema)
+        if taken := inner.keys() & flattened.keys():
+            raise DefinitionError(
+                "COLUMN_EXISTS",
+                f"column {min(taken)!r} is there twice, because this sink makes columns of the fields of structs, as "
+                "window_start of window. Rename or drop one of the two.",
+            )
+        flattened |= inner
+    return flattened
 
 
 def flat(rows: pl.DataFrame) -> pl.DataFrame:
@@ -40,12 +52,12 @@ class Changes:
     superseded: int
 
 
-def last_changes(rows: pl.DataFrame, key: Sequence[str]) -> Changes:
-    """The last change of each key, in the order of the rows."""
+def last_changes(rows: pl.DataFrame, key: Sequence[str], *, changelog: bool) -> Changes:
+    """The last change of each key, in the order of the rows; where they are no changelog each row sets its key."""
     last = rows.unique(list(key), keep="last", maintain_order=True)
-    if CHANGE not in rows.columns:
+    if not changelog:
         return Changes(last, rows.select(key).clear(), rows.height - last.height)
-    gone = last[CHANGE].is_in(REMOVING)
+    gone = last[CHANGE].is_in(REMOVING).fill_null(value=False)
     return Changes(last.filter(~gone).drop(CHANGE), last.filter(gone).select(key), rows.height - last.height)
 
 

@@ -26,8 +26,8 @@ from headrace.storage import local_path
 pytestmark = pytest.mark.spark
 
 
-def _batch(number: int, *, generation: int = 0, token: str = "") -> BatchIdentity:
-    return BatchIdentity("spend", generation, number, "main", "spend-1f0c", 1, token)
+def _batch(number: int, *, generation: int = 0, token: str = "", changelog: bool = False) -> BatchIdentity:
+    return BatchIdentity("spend", generation, number, "main", "spend-1f0c", 1, token, changelog=changelog)
 
 
 def _rows(spark: SparkSession, path: Path) -> list[tuple[Any, ...]]:
@@ -96,21 +96,21 @@ def test_the_last_change_of_a_key_is_merged_once(spark: SparkSession, tmp_path: 
         ],
         schema,
     )
-    sink.prepare(first.frame)
-    assert sink.write(first.frame, _batch(0)) == Written(7, 4, superseded=3)
+    sink.prepare(first.frame.drop("change"))
+    assert sink.write(first.frame, _batch(0, changelog=True)) == Written(7, 4, superseded=3)
     assert first.rows_run == 7
     expected = {(1, "new"), (None, "nothing"), (2, "kept")}
     table = spark.read.format("delta").load(str(path))
     assert table.columns == ["id", "place", "odd.`label"]
     assert {(row[0], row[2]) for row in table.collect()} == expected
     versions = _versions(path)
-    assert sink.write(first.frame, _batch(0)) == Written(7, 0, already_marked=7)
+    assert sink.write(first.frame, _batch(0, changelog=True)) == Written(7, 0, already_marked=7)
     assert first.rows_run == 14
     nothing = Counted(spark, [], schema)
-    assert sink.write(nothing.frame, _batch(1)) == Written(0, 0)
+    assert sink.write(nothing.frame, _batch(1, changelog=True)) == Written(0, 0)
     assert _versions(path) == versions
     second = Counted(spark, [(None, None, "", "delete"), (2, (2, "b"), "changed", "update_after")], schema)
-    assert sink.write(second.frame, _batch(2)) == Written(2, 2)
+    assert sink.write(second.frame, _batch(2, changelog=True)) == Written(2, 2)
     assert {(row[0], row[2]) for row in spark.read.format("delta").load(str(path)).collect()} == {
         (1, "new"),
         (2, "changed"),
@@ -264,8 +264,8 @@ def test_what_a_table_was_given_comes_back_as_a_changelog(spark: SparkSession, t
     empty = spark.createDataFrame([], "id BIGINT, n BIGINT").write.format("delta")
     empty.option("delta.enableChangeDataFeed", "true").save(str(tmp_path / "t"))
     sink = to_delta(tmp_path / "t", upsert_on="id")
-    sink.write(spark.createDataFrame([(1, 1, "insert"), (2, 2, "insert")], schema), _batch(0))
-    sink.write(spark.createDataFrame([(1, 5, "update_after"), (2, 2, "delete")], schema), _batch(1))
+    for number, rows in enumerate(([(1, 1, "insert"), (2, 2, "insert")], [(1, 5, "update_after"), (2, 2, "delete")])):
+        sink.write(spark.createDataFrame(rows, schema), _batch(number, changelog=True))
 
     @hr.pipeline(name="mirror")
     def mirror(spark: SparkSession) -> None:

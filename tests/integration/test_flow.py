@@ -131,8 +131,11 @@ class Custom:
 @pytest.mark.parametrize(
     ("lie", "numbers"),
     [
-        (hr.Written(3, 2), "out 3 != written 2 + already marked 0 + superseded 0 + refused 0"),
-        (hr.Written(3, 3, already_marked=3), "out 3 != written 3 + already marked 3 + superseded 0 + refused 0"),
+        (hr.Written(3, 2), "out 3 != written 2 + already marked 0 + superseded 0 + refused 0 + skipped 0"),
+        (
+            hr.Written(3, 3, already_marked=3),
+            "out 3 != written 3 + already marked 3 + superseded 0 + refused 0 + skipped 0",
+        ),
     ],
 )
 def test_a_sink_that_lies_in_its_numbers_makes_the_batch_fail(

@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient
 
 from headrace.connectors.base.sink import Delivered, Guarantee, Mark, Unreachable, WriterBatch
 from headrace.connectors.kafka import client as kafka_client
+from headrace.connectors.kafka import sink as kafka_sink
 from headrace.connectors.kafka import transactions as kafka_transactions
 from headrace.connectors.kafka.sink import KafkaSink, to_kafka
 from headrace.connectors.kafka.transactions import Transactions
@@ -196,9 +197,9 @@ def test_a_zombie_in_the_middle_of_its_transaction_cannot_commit(
     sink = _sink(kafka, topic)
     finish = kafka_client.finish
 
-    def taken_over(*arguments: Any) -> None:
+    def taken_over(*arguments: Any, **how: Any) -> None:
         monkeypatch.setattr(kafka_transactions, "finish", finish)
-        finish(*arguments)
+        finish(*arguments, **how)
         sink.prepare({"id": pl.Int64()}, [_writer(topic).name], 2)
 
     monkeypatch.setattr(kafka_transactions, "finish", taken_over)
@@ -307,6 +308,67 @@ def test_a_message_that_the_broker_refuses_is_not_passed_over(kafka: Service, gu
         assert messages(kafka.address, topic) == [(None, b"small")]
 
 
+@pytest.mark.parametrize("may_read_settings", [True, pytest.param(False, marks=pytest.mark.full)])
+@pytest.mark.parametrize("guarantee", ["exactly_once", pytest.param("at_least_once", marks=pytest.mark.full)])
+def test_a_message_without_a_key_is_refused_by_a_compacted_topic_and_its_neighbours_arrive(
+    kafka: Service, monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee, may_read_settings: bool
+) -> None:
+    topic = _create(kafka, {"cleanup.policy": "compact"})
+    sink = _sink(kafka, topic, guarantee=guarantee)
+    reason, detail = "KEY_NULL", "the key is null, but the topic is compacted"
+    if not may_read_settings:
+        monkeypatch.setattr(kafka_sink, "topic_settings", lambda cluster, topic: {})
+        reason, detail = "MESSAGE_REFUSED", "Broker: Broker failed to validate record (INVALID_RECORD)"
+    # Of one bad message in a request librdkafka says that all are.
+    rows = pl.DataFrame({"id": [*range(20), None]})
+    delivered = sink.deliver(rows, _part(topic, 0, None))
+    assert (delivered.written, delivered.already_marked) == (20, 0)
+    assert delivered.refused is not None
+    assert delivered.refused.rows() == [(reason, detail, b'{"id":null}')]
+    assert _ids(kafka, topic) == list(range(20))
+    if guarantee == "exactly_once":
+        # After a crash before the dead letters were written, they must be found again.
+        again = sink.deliver(rows.reverse(), _part(topic, 0, None))
+        assert (again.written, again.already_marked) == (0, 20)
+        assert again.refused is not None
+        assert again.refused.rows() == delivered.refused.rows()
+    assert sink.deliver(_rows(20, 2), _part(topic, 1, 0)) == Delivered(2)
+    assert _ids(kafka, topic) == list(range(22))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_refused_messages_among_many_are_all_found(
+    kafka: Service, monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee
+) -> None:
+    topic = _create(kafka, {"cleanup.policy": "compact"})
+    sink = _sink(kafka, topic, guarantee=guarantee)
+    monkeypatch.setattr(kafka_sink, "topic_settings", lambda cluster, topic: {})
+    rows = pl.DataFrame({"n": range(30_000)}).select(
+        pl.when(pl.col("n") % 7_000 != 7).then("n").alias("id"), pl.lit("x" * 100).alias("pad"), "n"
+    )
+    delivered = sink.deliver(rows, _part(topic, 0, None))
+    assert delivered.written == 29_995
+    assert delivered.refused is not None
+    assert [json.loads(raw)["n"] for raw in delivered.refused["raw"]] == [7, 7_007, 14_007, 21_007, 28_007]
+    ids = _ids(kafka, topic)
+    assert len(set(ids)) == len(ids) == 29_995
+
+
+def test_a_batch_that_has_more_rows_than_were_marked_stops_the_flow(kafka: Service, topic: str) -> None:
+    sink = _sink(kafka, topic)
+    sink.deliver(_rows(0), _part(topic, 0, None))
+    with pytest.raises(HeadraceError, match=r"\[BATCH_DIFFERS\].*batch 0 had 10 messages and has 11 now"):
+        sink.deliver(_rows(0, 11), _part(topic, 0, None))
+    assert _ids(kafka, topic) == list(range(10))
+
+
+def test_a_compacted_topic_without_a_key_is_an_error_before_the_first_batch(kafka: Service) -> None:
+    topic = _create(kafka, {"cleanup.policy": "compact,delete"})
+    with pytest.raises(HeadraceError, match=r"\[KEY_MISSING\].*cleanup\.policy=compact,delete"):
+        to_kafka(topic, servers=kafka.address).prepare({"id": pl.Int64()}, [_writer(topic).name], 1)
+
+
 def test_an_unknown_topic_is_named_with_those_that_exist(kafka: Service, topic: str) -> None:
     with pytest.raises(HeadraceError, match=topic) as problem:
         _sink(kafka, "nobody")
@@ -380,8 +442,8 @@ def test_a_transaction_that_the_broker_gave_up_is_written_again(
     sink = _sink(kafka, topic, options={"transaction.timeout.ms": "1000"})
     finish, pauses = kafka_client.finish, [25.0]
 
-    def slow(*arguments: Any) -> None:
-        finish(*arguments)
+    def slow(*arguments: Any, **how: Any) -> None:
+        finish(*arguments, **how)
         # The broker looks for transactions that are too old every ten seconds.
         time.sleep(pauses.pop() if pauses else 0)
 
@@ -420,16 +482,16 @@ def test_a_commit_whose_answer_is_lost_is_resolved_by_the_mark(
     kafka: Service, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = _sink(kafka, topic)
-    write = Transactions.write
+    commit = Transactions.commit
     lose = True
 
     def lost(self: Transactions, *arguments: Any) -> None:
         nonlocal lose
-        write(self, *arguments)
+        commit(self, *arguments)
         if lose:
             raise Unreachable("the answer was lost")
 
-    monkeypatch.setattr(Transactions, "write", lost)
+    monkeypatch.setattr(Transactions, "commit", lost)
     for batch in range(5):
         part = _part(topic, batch, batch - 1 if batch else None)
         with pytest.raises(Unreachable):

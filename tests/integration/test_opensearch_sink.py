@@ -36,8 +36,8 @@ def _documents(opensearch: Service, index: str) -> dict[str, Any]:
     return {hit["_id"]: hit["_source"] for hit in hits}
 
 
-def _part(batch: int, generation: int = 0) -> WriterBatch:
-    return WRITER.batch(generation, batch, None)
+def _part(batch: int, generation: int = 0, *, changelog: bool = False) -> WriterBatch:
+    return WRITER.batch(generation, batch, None, changelog=changelog)
 
 
 def _prepared(opensearch: Service, index: str, rows: pl.DataFrame, id: str = "{account}") -> OpenSearchSink:
@@ -52,7 +52,7 @@ def test_documents_have_ids_by_template_and_deletes_delete(opensearch: Service, 
 
     first = changes(("a", 1, "insert"), ('b/ü "x"', 2, "insert"), ("a", 3, "update_after"), (None, 9, "insert"))
     sink = _prepared(opensearch, index, first, "{account}|{window_start}")
-    delivered = sink.deliver(first, _part(0))
+    delivered = sink.deliver(first, _part(0, changelog=True))
     assert (delivered.written, delivered.superseded, delivered.already_marked) == (2, 1, 0)
     assert delivered.refused is not None
     assert delivered.refused["reason"].to_list() == ["ID_INVALID"]
@@ -62,7 +62,7 @@ def test_documents_have_ids_by_template_and_deletes_delete(opensearch: Service, 
         f'b/ü "x"|{time}Z': {"account": 'b/ü "x"', "window": {"start": f"{time}+00:00"}, "n": 2},
     }
     second = changes(("a", 3, "delete"), ("never there", 0, "delete"))
-    assert sink.deliver(second, _part(1)) == Delivered(2)
+    assert sink.deliver(second, _part(1, changelog=True)) == Delivered(2)
     assert list(_documents(opensearch, index)) == [f'b/ü "x"|{time}Z']
 
 
@@ -81,9 +81,9 @@ def test_a_batch_that_runs_again_changes_nothing_and_an_older_one_is_overtaken(o
 def test_a_deleted_document_does_not_come_back_with_an_older_version(opensearch: Service, index: str) -> None:
     rows = pl.DataFrame({"account": ["a"], "n": [1], "change": ["insert"]})
     sink = _prepared(opensearch, index, rows)
-    sink.deliver(rows, _part(0))
-    sink.deliver(rows.with_columns(change=pl.lit("delete")), _part(1))
-    assert sink.deliver(rows, _part(0)) == Delivered(0, already_marked=1)
+    sink.deliver(rows, _part(0, changelog=True))
+    sink.deliver(rows.with_columns(change=pl.lit("delete")), _part(1, changelog=True))
+    assert sink.deliver(rows, _part(0, changelog=True)) == Delivered(0, already_marked=1)
     assert _documents(opensearch, index) == {}
 
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from headrace.connectors.postgres.row_writer import CopyTarget, put_all_but_refused, takes_binary
+from headrace.connectors.postgres.row_writer import CopyTarget, RowWriter, takes_binary
 from headrace.connectors.postgres.target_table import create_table, existing_columns, parse_table
 from headrace.services.service import Service
 
@@ -81,7 +81,7 @@ def test_a_moment_that_postgresql_does_not_know_is_refused_and_not_changed(
 def test_the_binary_form_too_leaves_out_only_the_rows_that_are_refused(database: psycopg.Connection[Any]) -> None:
     rows = pl.DataFrame({"text": ["a", "b\0", "c"]})
     create_table(database, parse_table("texts"), rows.schema, [])
-    refused = put_all_but_refused(database, CopyTarget(sql.Identifier("texts"), (), True).append, rows)
+    refused, _ = RowWriter(database, CopyTarget(sql.Identifier("texts"), (), True).append).write(rows)
     assert refused["reason"].to_list() == ["ROW_REFUSED"]
     assert database.execute("select text from texts").fetchall() == [("a",), ("c",)]
 

@@ -97,9 +97,10 @@ def test_a_changelog_sets_and_deletes_keys(redis_server: Service, flow: str) -> 
     changes = ["insert", "insert", "update_before", "update_after", "delete"]
     rows = pl.DataFrame({"id": [1, 2, 1, 1, 2], "n": [10, 20, 10, 11, 20], "change": changes})
     sink.prepare(dict(rows.schema), [_writer(flow).name], 1)
-    assert sink.deliver(rows.head(2), _part(flow, 0, None)) == Delivered(2)
+    first, second = (_writer(flow).batch(0, batch, last, changelog=True) for batch, last in ((0, None), (1, 0)))
+    assert sink.deliver(rows.head(2), first) == Delivered(2)
     assert _values(redis_server, flow) == {1: 10, 2: 20}
-    assert sink.deliver(rows.tail(3), _part(flow, 1, 0)) == Delivered(2, superseded=1)
+    assert sink.deliver(rows.tail(3), second) == Delivered(2, superseded=1)
     assert _values(redis_server, flow) == {1: 11}
 
 

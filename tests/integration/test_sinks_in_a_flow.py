@@ -41,6 +41,7 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = "id STRING, account STRING, amount BIGINT, at TIMESTAMP"
 LARGE = 5_000_000
+NOTHING = {"out": 0, "written": 0, "already_marked": 0, "superseded": 0, "refused": 0, "skipped": 0}
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ def test_two_sinks_and_late_rows_in_a_third_all_hold_exactly_their_rows(
     flow = place.checkpoint / "spend"
     for output, count in (("main#1", 4), ("main#2", 4), ("hourly.late", 3)):
         account = _accounts(flow, output)
-        assert account == {"out": count, "written": count, "already_marked": 0, "superseded": 0, "refused": 0}
+        assert account == {**NOTHING, "out": count, "written": count}
     said = spend.explain(spark=spark)
     for sink in ("main -> hr.to_postgres", "main -> hr.to_kafka", "hourly.late -> hr.to_redis"):
         [line] = [line for line in said.splitlines() if sink in line]
@@ -242,32 +243,77 @@ def test_rows_that_a_sink_refuses_are_dead_letters_and_the_others_arrive(
     database: psycopg.Connection[Any],
     spark: SparkSession,
 ) -> None:
-    topic = new_topic()
+    topic = new_topic(**{"cleanup.policy": "compact"})
     database.execute(f"create table {name} (id text, amount bigint not null, pad text)")
-    place.land("1", ("1", "a", 5, "10:05:00"), ("large", "a", 6, "10:05:00"), '{"id": "null", "account": "a"}')
+    place.land(
+        "1",
+        ("1", "a", 5, "10:05:00"),
+        ("large", "a", 6, "10:05:00"),
+        '{"id": "null", "account": "a"}',
+        '{"amount": 7, "account": "a"}',
+        ("skipped", "a", 9, "10:05:00"),
+    )
+    database.execute(
+        f"create function {name}_check() returns trigger language plpgsql as $$ begin "
+        "if new.amount = 7 then raise 'no seven' using errcode = 'ZX001'; end if; "
+        "if new.amount = 9 then return null; end if; return new; end $$"
+    )
+    database.execute(f"create trigger t before insert on {name} for each row execute function {name}_check()")
 
     @hr.pipeline(name="copy")
     def copy(spark: SparkSession) -> None:
         rows = hr.read_files(spark, place.landing, format="json", schema=SCHEMA, name="payments")
         padded = rows.selectExpr("id", "amount", f"if(id = 'large', repeat('x', {LARGE}), '') AS pad")
         table = hr.to_postgres(name, dsn=postgres.url)
-        hr.write("copy", (padded, hr.to_kafka(topic, servers=kafka.address), table))
+        hr.write("copy", (padded, hr.to_kafka(topic, servers=kafka.address, key="id"), table))
 
     _run(copy, place.checkpoint, spark)
-    assert sorted(row["id"] for row in _messages(kafka, topic)) == ["1", "null"]
+    assert sorted(row["id"] for row in _messages(kafka, topic)) == ["1", "null", "skipped"]
     rows = database.execute(f"select id, length(pad) from {name} order by 1").fetchall()
     assert rows == [("1", 0), ("large", LARGE)]
-    for output in ("main#1", "main#2"):
+    for output, skipped in (("main#1", 0), ("main#2", 1)):
         account = _accounts(place.checkpoint / "copy", output)
-        assert account == {"out": 3, "written": 2, "already_marked": 0, "superseded": 0, "refused": 1}
+        assert account == {**NOTHING, "out": 5, "written": 3 - skipped, "refused": 2, "skipped": skipped}
         letters = _accounts(place.checkpoint / "copy", f"{output}.dead_letters")
-        assert (letters["out"], letters["written"]) == (1, 1)
+        assert (letters["out"], letters["written"]) == (2, 2)
     listed = CliRunner().invoke(app, ["dead-letters", "list", str(place.checkpoint), "--json"])
-    found = {(row["source"], row["reason"]): row for row in json.loads(listed.stdout)}
-    assert set(found) == {("copy.main", "MESSAGE_TOO_LARGE"), ("copy.main", "ROW_REFUSED")}
-    assert "null value in column" in found["copy.main", "ROW_REFUSED"]["detail"]
+    found = {(row["source"], row["reason"]) for row in json.loads(listed.stdout)}
+    assert found == {("copy.main", reason) for reason in ("MESSAGE_TOO_LARGE", "KEY_NULL", "ROW_REFUSED")}
+    letters = committed_rows(place.checkpoint / "copy" / "dead_letters").filter(reason="ROW_REFUSED")["detail"]
+    assert ["no seven (SQLSTATE ZX001)" in letters, letters.str.contains("null value in column").sum()] == [True, 1]
     shown = CliRunner().invoke(app, ["dead-letters", "list", str(place.checkpoint)], env={"COLUMNS": "140"}).stdout
     assert "MESSAGE_TOO_LARGE" in shown
+
+
+def test_an_authors_column_named_change_reaches_every_table(
+    place: Any,
+    name: str,
+    postgres: Service,
+    redis_server: Service,
+    database: psycopg.Connection[Any],
+    spark: SparkSession,
+) -> None:
+    place.land("1", '{"id": "1", "change": "delete"}', '{"id": "2", "change": "up"}', '{"id": "3"}')
+
+    @hr.pipeline(name="copy")
+    def copy(spark: SparkSession) -> None:
+        rows = hr.read_files(
+            spark, place.landing, format="json", schema="id STRING, change STRING, position STRING", name="prices"
+        )
+        table = hr.to_postgres(name, dsn=postgres.url, upsert_on="id")
+        lake = hr.to_delta(place.root / "lake", upsert_on="id")
+        keys = hr.to_redis(redis_server.url, key=name + ":{id}")
+        hr.write("copy", (rows.select("id", "change"), table, lake, keys))
+
+    _run(copy, place.checkpoint, spark)
+    expected = [("1", "delete"), ("2", "up"), ("3", None)]
+    assert database.execute(f"select id, change from {name} order by 1").fetchall() == expected
+    lake = spark.read.format("delta").load(str(place.root / "lake"))
+    assert sorted(tuple(row) for row in lake.select("id", "change").collect()) == expected
+    with redis.Redis.from_url(redis_server.url, decode_responses=True) as client:
+        assert [(id, client.hget(f"{name}:{id}", "change")) for id in ("1", "2", "3")] == expected
+    for output in ("main#1", "main#2", "main#3"):
+        assert _accounts(place.checkpoint / "copy", output) == {**NOTHING, "out": 3, "written": 3}
 
 
 @pytest.mark.full

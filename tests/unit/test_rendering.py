@@ -50,6 +50,30 @@ def test_the_fields_of_a_window_are_columns_of_their_own() -> None:
     assert flat_schema({"n": pl.Int64(), "window": window}) == flattened
 
 
+@pytest.mark.parametrize("name", ["window_start", "window_time_zone"])
+def test_a_column_that_is_also_a_field_of_a_struct_is_an_error(name: str) -> None:
+    inner = pl.Struct({"zone": pl.String()})
+    window = pl.Struct({"start": pl.Datetime("us", "UTC"), "time": inner})
+    for columns in ({"window": window, name: pl.Int64()}, {name: pl.Int64(), "window": window}):
+        with pytest.raises(DefinitionError, match=rf"^\[COLUMN_EXISTS\] column '{name}' is there twice"):
+            flat_schema(columns)
+
+
+def test_rows_that_are_no_changelog_set_their_keys_whatever_they_say() -> None:
+    rows = pl.DataFrame({"id": [1, 2, 1], "change": ["delete", "delete", "insert"]})
+    changes = last_changes(rows, ["id"], changelog=False)
+    assert (changes.upserts.rows(), changes.deletes.height, changes.superseded) == (
+        [(2, "delete"), (1, "insert")],
+        0,
+        1,
+    )
+
+
+def test_a_change_that_is_null_sets_its_key() -> None:
+    changes = last_changes(pl.DataFrame({"id": [1], "change": [None]}), ["id"], changelog=True)
+    assert (changes.upserts.rows(), changes.deletes.height) == ([(1,)], 0)
+
+
 def test_an_update_is_its_last_half_and_a_delete_leaves_only_the_key() -> None:
     rows = pl.DataFrame(
         [
@@ -63,7 +87,7 @@ def test_an_update_is_its_last_half_and_a_delete_leaves_only_the_key() -> None:
         schema=["id", "n", "change"],
         orient="row",
     )
-    changes = last_changes(rows, ["id"])
+    changes = last_changes(rows, ["id"], changelog=True)
     assert changes.upserts.rows() == [(1, 9)]
     assert changes.deletes.rows() == [(2,), (3,)]
     assert changes.superseded == 3
@@ -78,7 +102,7 @@ def test_the_last_change_of_a_key_wins_and_every_row_is_counted(given_rows: list
     expected: dict[int, tuple[int, str]] = {}
     for number, (key, _, change) in enumerate(given_rows):
         expected[key] = (number, change)
-    changes: Changes = last_changes(rows, ["id"])
+    changes: Changes = last_changes(rows, ["id"], changelog=True)
     kept = {key: number for key, (number, change) in expected.items() if change == "insert"}
     assert dict(changes.upserts.select("id", "n").iter_rows()) == kept
     assert set(changes.deletes["id"]) == expected.keys() - kept.keys()

@@ -57,18 +57,19 @@ class StepCounts:
 
 @dataclass(frozen=True, slots=True)
 class SinkCounts:
-    """Rows of a sink: ``out = written + already_marked + superseded + refused``."""
+    """Rows of a sink: ``out = written + already_marked + superseded + refused + skipped``."""
 
     out: int = 0
     written: int = 0
     already_marked: int = 0
     superseded: int = 0
     refused: int = 0
+    skipped: int = 0
 
     @property
     def broken(self) -> str | None:
-        passed_over = {"already marked": self.already_marked, "superseded": self.superseded, "refused": self.refused}
-        return _unbalanced({"out": self.out}, {"written": self.written, **passed_over})
+        there = {"written": self.written, "already marked": self.already_marked, "superseded": self.superseded}
+        return _unbalanced({"out": self.out}, {**there, "refused": self.refused, "skipped": self.skipped})
 
 
 C = TypeVar("C", SourceCounts, StepCounts, SinkCounts)
@@ -165,8 +166,8 @@ def account_of(reports: BatchReports, written: Mapping[str, Written]) -> Account
         },
         {node.path: counts for node, counts in steps.items()},
         {
-            output: SinkCounts(sink.out, sink.rows, sink.already_marked, sink.superseded, sink.refused)
-            for output, sink in written.items()
+            output: SinkCounts(each.out, each.rows, each.already_marked, each.superseded, each.refused, each.skipped)
+            for output, each in written.items()
         },
         {
             name: all(len(report.readings) == 1 for report in parts.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -38,25 +38,34 @@ def check_not_a_changelog(schema: Mapping[str, pl.DataType], giver: str, *, step
 
 def selects_changes(frame: DataFrame, graph: Graph, node: NodeId) -> bool:
     """Whether a filter on the change column of a node's rows lies between the node and a frame, on every path."""
-    found = _followed(Plan.of(frame, inlined=True), graph, node)
+    found = _followed(Plan.of(frame, inlined=True), graph, lambda nodes: node in nodes)
     return found is not None and found.is_filtered
+
+
+def is_changelog(frame: DataFrame, graph: Graph) -> bool:
+    """Whether the column ``change`` of a frame is that of a changelog; else it is the author's own, if there is one."""
+    if CHANGE not in frame.columns:
+        return False
+    plan = Plan.of(frame, inlined=True)
+    found = _followed(plan, graph, graph.gives_changelog)
+    return found is not None and not found.columns.isdisjoint(_changes(plan))
 
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """The columns of a plan that hold a node's change or are computed from it; whether rows were filtered by them."""
+    """The columns of a plan that hold a change or are computed from it; whether rows were filtered by them."""
 
     columns: frozenset[int]
     is_filtered: bool
 
 
-def _followed(plan: Plan, graph: Graph, node: NodeId) -> _Followed | None:
-    """The change column in the rows of a plan; None where no row comes from the node."""
+def _followed(plan: Plan, graph: Graph, gives: Callable[[frozenset[NodeId]], bool]) -> _Followed | None:
+    """The change column in the rows of a plan; None where no row comes from nodes that give the changes."""
     nodes = graph.nodes_of_function(plan.function)
-    if nodes is not None and node not in nodes:
+    if nodes is not None and not gives(nodes):
         return None
     children = plan.children
-    branches = [(child, _followed(child, graph, node)) for child in children]
+    branches = [(child, _followed(child, graph, gives)) for child in children]
     below = [(child, found) for child, found in branches if found is not None]
     is_filtered = bool(below) and all(found.is_filtered for _, found in below)
     if nodes is not None:
@@ -70,8 +79,9 @@ def _followed(plan: Plan, graph: Graph, node: NodeId) -> _Followed | None:
     elif plan.kind == "Union":
         handed_on = frozenset[int]().union(*(_at_same_places(plan, child, found.columns) for child, found in below))
     else:
-        # A user's own function gives new columns: the change is the one of that name.
-        handed_on = columns | (_changes(plan) - {column for child in children for column, _ in child.columns})
+        # A user's own function gives new columns: the change is the one of that name, unless it was dropped before.
+        new = _changes(plan) - {column for child in children for column, _ in child.columns}
+        handed_on = columns | new if columns else columns
     filters = plan.kind == "Filter" and bool(plan.condition & columns)
     return _Followed(handed_on, is_filtered or filters)
 

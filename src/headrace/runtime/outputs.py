@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.changelog import CHANGE
 from headrace.checkpoint.lease import Lease
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.delivery import DeliveryContext, deliver, flat_paths
@@ -26,7 +27,7 @@ from headrace.connectors.base.sink import (
 from headrace.connectors.files.sink import FileSink
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.record import COPIES, BatchLog, BatchRecord, MarkedBatch
-from headrace.graph import FlowNode, Graph, SideOutput
+from headrace.graph import FlowNode, Graph, MainOutput, SideOutput
 from headrace.json_codec import decode
 from headrace.plan.identity import FlowId
 from headrace.reports import BatchReports
@@ -45,6 +46,11 @@ class SinkedOutput:
     name: str
     sinks: tuple[AnySink, ...]
     given: SideOutput | DataFrame
+    changelog: bool = False
+
+    def stored_in(self, sink: AnySink, frame: DataFrame) -> DataFrame:
+        """The columns that a sink stores of a frame: one that applies changes by key does not store what they are."""
+        return frame.drop(CHANGE) if self.changelog and sink.changelog_mode == "upsert" else frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,8 @@ class FlowOutputs:
     @property
     def all(self) -> list[SinkedOutput]:
         """The outputs that have sinks. A side output that is written again has a number in its name."""
-        found = [SinkedOutput(main.name, main.sinks, main.frame) for main in self.node.mains if main.sinks]
+        mains = [main for main in self.node.mains if main.sinks]
+        found = [SinkedOutput(main.name, main.sinks, main.frame, main.changelog) for main in mains]
         seen: Counter[str] = Counter()
         for side, sinks in self.node.side_sinks:
             name = f"{side.step}.{side.name}"
@@ -110,11 +117,12 @@ class FlowOutputs:
             given = output.given
             frame = self.side_frame(given, []) if isinstance(given, SideOutput) else given
             for sink in output.sinks:
+                stored = output.stored_in(sink, frame)
                 with self._reachable(sink):
                     if isinstance(sink, TaskSink):
-                        self._prepare(sink, output.name, frame)
+                        self._prepare(sink, output.name, stored)
                     else:
-                        sink.prepare(frame)
+                        sink.prepare(stored)
         self._check_marks()
 
     def _check_targets(self) -> None:
@@ -220,7 +228,7 @@ class BatchOutputs:
         """Run the batch's plans, each once, and write the main outputs."""
         for main in self.flow.node.mains:
             if main.sinks:
-                self._write_all(main.name, main.sinks, frames[main.name])
+                self._write_all(main, frames[main.name])
             else:
                 frames[main.name].write.format("noop").mode("overwrite").save()
 
@@ -256,7 +264,7 @@ class BatchOutputs:
     def _write_rows(self, output: SinkedOutput, frame: DataFrame, files: Mapping[str, int], *, counted: bool) -> None:
         """Write side rows; ``counted`` when the sinks must get as many rows as the files have."""
         expected = sum(files.values())
-        for name in self._write_all(output.name, output.sinks, frame):
+        for name in self._write_all(output, frame):
             if counted and self.written[name].out != expected:
                 raise HeadraceError(
                     "SIDE_ROWS_LOST",
@@ -265,28 +273,27 @@ class BatchOutputs:
                 )
             self._write_letters(f"{name}.{DEAD_LETTERS}", self.written[name].letters)
 
-    def _write_all(self, output: str, sinks: Sequence[AnySink], frame: DataFrame) -> list[str]:
+    def _write_all(self, output: MainOutput | SinkedOutput, frame: DataFrame) -> list[str]:
         """Write to every sink, running the plan once: several sinks read the persisted rows."""
-        if len(sinks) == 1:
-            self.written[output] = self._write(output, sinks[0], frame)
-            return [output]
+        if len(output.sinks) == 1:
+            self.written[output.name] = self._write(output, output.sinks[0], frame)
+            return [output.name]
         kept = frame.persist()
-        names = [f"{output}#{number}" for number in range(1, len(sinks) + 1)]
+        names = [f"{output.name}#{number}" for number in range(1, len(output.sinks) + 1)]
         try:
             compute(kept)
-            for name, sink in zip(names, sinks, strict=True):
+            for name, sink in zip(names, output.sinks, strict=True):
                 self.written[name] = self._write(output, sink, kept)
         finally:
             kept.unpersist()
         return names
 
-    def _write(self, output: str, sink: AnySink, frame: DataFrame) -> Written:
+    def _write(self, output: MainOutput | SinkedOutput, sink: AnySink, frame: DataFrame) -> Written:
         flow, record = self.flow, self.record
-        key = flow.key(output, sink)
+        key = flow.key(output.name, sink)
         marks = self.expected.get(key, {})
-        batch = BatchIdentity(
-            flow.node.name, record.generation, record.batch, output, flow.flow_id.id, flow.epoch, record.token
-        )
+        which = (flow.node.name, record.generation, record.batch, output.name, flow.flow_id.id, flow.epoch)
+        batch = BatchIdentity(*which, record.token, changelog=output.changelog)
         if isinstance(sink, TaskSink):
             writers = record.writers.get(key) or flow.writers[key]
             context = DeliveryContext(writers, marks, record.clock, LocalStorage(flow.folder), flow.lease)

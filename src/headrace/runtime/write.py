@@ -8,11 +8,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headrace.changelog import CHANGE
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.sink import AnySink, DriverSink, Sink, TaskSink, UserSink
 from headrace.errors import DefinitionError
 from headrace.graph import FlowNode, Graph, MainOutput, SideOutput, active_graph
+from headrace.operators.changelog_guard import is_changelog
 from headrace.operators.unsupported_operations import UnsupportedOperations
 from headrace.plans import Plan
 from headrace.stability import stable
@@ -66,12 +66,13 @@ def _mains(
     for output in side:
         if not any(output.step in steps for steps, _, _ in frames):
             frames.append((graph.nodes_in(output.main)[1], output.main, ()))
-    if len(frames) == 1:
-        return (MainOutput(MAIN, *frames[0][1:]),)
-    names = [f"{steps[-1]}.{MAIN}" if steps else MAIN for steps, _, _ in frames]
+    names = [f"{steps[-1]}.{MAIN}" if steps and len(frames) > 1 else MAIN for steps, _, _ in frames]
+    numbered = [
+        f"{name}.{earlier}" if (earlier := names[:number].count(name)) else name for number, name in enumerate(names)
+    ]
     return tuple(
-        MainOutput(f"{name}.{earlier}" if (earlier := names[:number].count(name)) else name, frame, sinks)
-        for number, (name, (_, frame, sinks)) in enumerate(zip(names, frames, strict=True))
+        MainOutput(name, frame, sinks, is_changelog(frame, graph))
+        for name, (_, frame, sinks) in zip(numbered, frames, strict=True)
     )
 
 
@@ -141,7 +142,7 @@ def _sources_read(graph: Graph, frame: DataFrame) -> Iterator[tuple[str, int]]:
 
 def _check_changes(graph: Graph, node: FlowNode) -> None:
     """A table takes changes only if it has a key, and from a step that knows the last change of each key."""
-    for main, sink in [(each, sink) for each in node.mains if CHANGE in each.frame.columns for sink in each.sinks]:
+    for main, sink in [(each, sink) for each in node.mains if each.changelog for sink in each.sinks]:
         sources, steps = graph.nodes_in(main.frame)
         retracting = [step for step in steps if graph.steps[step].step.retracts]
         changing = [source for source in sources if graph.sources[source].changes]

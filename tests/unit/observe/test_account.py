@@ -16,6 +16,7 @@ from headrace.reports import BatchReports, SlotSummary, SourceReport, StateRepor
 HELD = SlotSummary(due=10)
 BROKEN_STEP = r"step hourly: waited 0 \+ in {taken} != accepted 3 \+ late {late} \+ failed 0 \+ dropped 0 \+ waiting 0"
 NO_WAITING = {"failed": 0, "waited": 0, "waiting": 0}
+NOTHING_LEFT_OUT = {"superseded": 0, "refused": 0, "skipped": 0}
 
 
 def reports(
@@ -39,7 +40,7 @@ def test_the_reports_of_all_parts_of_a_node_are_added_up() -> None:
     assert encode(account) == {
         "sources": {"payments": {"read": 7, "handed_on": 6, "dead": 1}},
         "steps": {"hourly": {"in": 5, "accepted": 3, "late": 2, "partly_late": 1, "dropped": 0, **NO_WAITING}},
-        "sinks": {"main": {"out": 4, "written": 3, "already_marked": 1, "superseded": 0, "refused": 0}},
+        "sinks": {"main": {"out": 4, "written": 3, "already_marked": 1, **NOTHING_LEFT_OUT}},
         "read_once": {},
     }
     account.check(flow="spend", batch=3)
@@ -106,6 +107,12 @@ def test_one_row_too_many_or_too_few_breaks_the_account_with_its_numbers(changed
 def test_a_sink_that_loses_a_row_breaks_the_account() -> None:
     with pytest.raises(HeadraceError, match=r"sink of main: out 4 != written 3 \+ already marked 0"):
         account_of(reports(), {"main": Written(4, 3)}).check(flow="spend", batch=3)
+
+
+def test_a_row_that_a_sink_skips_is_accounted_for() -> None:
+    account = account_of(reports(), {"main": Written(4, 3, skipped=1)})
+    account.check(flow="spend", batch=3)
+    assert account.sinks["main"].skipped == 1
 
 
 def test_everything_that_is_broken_is_said_at_once() -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 import headrace as hr
 from headrace.graph import Graph, Origin, SourceNode, StepNode
 from headrace.nodes import NodeId
-from headrace.operators.changelog_guard import check_events, selects_changes
+from headrace.operators.changelog_guard import check_events, is_changelog, selects_changes
 
 CHANGES = "id BIGINT, change STRING, position STRING, at TIMESTAMP"
 ORDERS = hr.debezium_changes("id BIGINT, amount DOUBLE", key="id")
@@ -183,6 +183,46 @@ def test_a_frame_knows_its_nodes_whatever_the_user_makes_of_it(
     rows = _from(graph, _from(graph, spark.range(1), SOURCE), STEP)
     assert graph.nodes_in(shape(rows, spark)) == (("orders",), ("current",))
     assert graph.nodes_in(spark.range(1).withColumn("headrace.source.orders", F.lit(1))) == ((), ())
+
+
+CHANGELOGS: dict[str, Shape] = {
+    "as it is": lambda rows, spark: rows,
+    "some columns and rows": lambda rows, spark: rows.where("id > 0").select("change", "id"),
+    "its change computed": lambda rows, spark: rows.withColumn("change", F.lower("change")),
+    "behind a function": lambda rows, spark: rows.mapInArrow(_same, rows.schema),
+    "united": lambda rows, spark: rows.where("id > 1").union(rows.where("id < 1")),
+    "renamed back": lambda rows, spark: rows.withColumnRenamed("change", "kind").withColumnRenamed("kind", "change"),
+}
+NO_CHANGELOGS: dict[str, Shape] = {
+    "without its change": lambda rows, spark: rows.drop("change"),
+    "its change renamed": lambda rows, spark: rows.withColumnRenamed("change", "kind"),
+    "a column of the author's": lambda rows, spark: rows.withColumn("change", F.col("id") - 1),
+    "a column of the author's beside it": lambda rows, spark: rows.selectExpr("change AS kind", "id AS change"),
+    "a function's column": lambda rows, spark: rows.drop("change").mapInArrow(_same, rows.schema),
+    "another table's": lambda rows, spark: rows.drop("change").join(_other(spark), F.expr("id = other")),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [(shape, True) for shape in CHANGELOGS.values()] + [(shape, False) for shape in NO_CHANGELOGS.values()],
+    ids=[*CHANGELOGS, *NO_CHANGELOGS],
+)
+def test_rows_are_a_changelog_if_their_change_is_that_of_one(
+    tmp_path: Path, spark: SparkSession, shape: Shape, expected: bool
+) -> None:
+    graph = _graph(tmp_path)
+    assert is_changelog(shape(_from(graph, spark.range(1), SOURCE), spark), graph) is expected
+
+
+@pytest.mark.spark
+def test_the_last_step_decides_whether_its_rows_are_a_changelog(tmp_path: Path, spark: SparkSession) -> None:
+    graph = _graph(tmp_path, changes=False)
+    events = _from(graph, spark.range(1), SOURCE)
+    current = _from(graph, events, STEP)
+    counted = _from(graph, current, NodeId("step", "hourly"))
+    assert [is_changelog(frame, graph) for frame in (events, current, counted)] == [False, True, False]
 
 
 @pytest.mark.spark

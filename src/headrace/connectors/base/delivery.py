@@ -24,7 +24,7 @@ from headrace.schemas import from_arrow
 from headrace.wheel.side_rows import dead_letters, write_rows
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-_COUNTS = ("out", "rows", "superseded", "already_marked", "refused")
+_COUNTS = ("out", "rows", "superseded", "already_marked", "refused", "skipped")
 _RESULT = pa.schema([("writer", pa.int32()), *((name, pa.int64()) for name in _COUNTS), ("letters", pa.string())])
 
 
@@ -59,7 +59,7 @@ def deliver(frame: DataFrame, sink: TaskSink, batch: BatchIdentity, context: Del
 
 
 def flat_paths(schema: StructType, prefix: str = "", inside: str = "") -> dict[str, str]:
-    """Spark's path of each column and each field of a struct, by its flattened name.
+    """Spark's path of each column and each field of a struct, by its flattened name; a column's own name counts first.
 
     >>> from headrace.schemas import parse_ddl
     >>> flat_paths(parse_ddl("n INT, window STRUCT<start: DATE>"))
@@ -70,7 +70,7 @@ def flat_paths(schema: StructType, prefix: str = "", inside: str = "") -> dict[s
         name, path = f"{prefix}{field.name}", f"{inside}{quoted(field.name)}"
         paths[name] = path
         if isinstance(field.dataType, StructType):
-            paths |= flat_paths(field.dataType, f"{name}_", f"{path}.")
+            paths = flat_paths(field.dataType, f"{name}_", f"{path}.") | paths
     return paths
 
 
@@ -97,8 +97,8 @@ def _write_part(
         where = {"source": f"{batch.flow}.{batch.output}", "origin": sink.place}
         letter_rows = dead_letters(dead, **where, batch=batch.batch, clock=context.clock)
         letters = write_rows(context.storage, batch.batch, f"sink.{batch.output}", letter_rows)
-    counts = (rows.height, delivered.written, delivered.superseded, delivered.already_marked, refused.height)
-    yield pa.record_batch([[value] for value in (part.number, *counts, letters)], schema=_RESULT)
+    counts = (delivered.written, delivered.superseded, delivered.already_marked, refused.height, delivered.skipped)
+    yield pa.record_batch([[value] for value in (part.number, rows.height, *counts, letters)], schema=_RESULT)
 
 
 def _deliver_when_reachable(

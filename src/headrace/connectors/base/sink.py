@@ -41,6 +41,8 @@ class BatchIdentity:
     """Made when the batch was planned: in a copy of the checkpoint a batch of the same number has another one."""
     last: MarkedBatch | None = None
     """The last batch before this one that had rows for the sink, according to the log; None for a sink of tasks."""
+    changelog: bool = False
+    """Whether the rows are changes of a table, as their column ``change`` says; else it is a column as any other."""
 
 
 @stable
@@ -61,6 +63,8 @@ class Written:
     """Replaced by a later change of the same key in the same batch."""
     refused: int = 0
     """Refused by the sink; they become dead letters."""
+    skipped: int = 0
+    """Accepted by the server, which then did not write them, as a trigger or a rule of its own says."""
     letters: Mapping[str, int] = field(default_factory=dict)
     """Files of refused rows, with the number of rows in each."""
     marked: frozenset[int] = frozenset()
@@ -171,13 +175,14 @@ def writer_name(flow_id: str, output: str, number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What became of the rows of a writer's batch: written, superseded, already marked and refused add up to all."""
+    """What became of the rows of a writer's batch: all counts and the refused rows add up to all."""
 
     written: int
     superseded: int = 0
     already_marked: int = 0
     refused: pl.DataFrame | None = None
     """Rows that the sink cannot take, with columns ``reason``, ``detail`` and ``raw``; they become dead letters."""
+    skipped: int = 0
 
 
 class Unreachable(Exception):
@@ -219,7 +224,8 @@ class TaskSink(Protocol):
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
         """On the driver before the first batch: connect, check the columns, claim the epoch for the named writers.
 
-        Raises HeadraceError for what the user must correct, Unreachable when the server does not answer.
+        ``columns`` are those to store: without the ``change`` of a changelog that the sink applies by key. Raises
+        HeadraceError for what the user must correct, Unreachable when the server does not answer.
         """
 
     def read_marks(self, parts: Sequence[WriterBatch]) -> Sequence[Mark | None]:
@@ -242,6 +248,7 @@ class Mark:
     """None, as the generation, when a driver has claimed the writer and it has not written yet."""
     rows: int = 0
     token: str = ""
+    skipped: int = 0
 
 
 def check_epoch(epoch: int, stored: int, *, place: str, writer: str) -> None:

@@ -10,7 +10,6 @@ from typing import ClassVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, DayTimeIntervalType, StructType
 
-from headrace.changelog import CHANGE
 from headrace.connectors.base.sink import (
     BatchIdentity,
     ChangelogMode,
@@ -100,7 +99,7 @@ class DeltaSink(DriverSink):
                 raise DefinitionError(
                     "COLUMN_UNKNOWN", f"{self!r} needs column {column!r}, but the rows have {', '.join(frame.columns)}."
                 )
-        check_fit(DeltaLog(frame.sparkSession, table_place(self.path)), self._columns(frame), self.partition_by)
+        check_fit(DeltaLog(frame.sparkSession, table_place(self.path)), frame.schema, self.partition_by)
 
     @property
     def changelog_mode(self) -> ChangelogMode:
@@ -117,13 +116,10 @@ class DeltaSink(DriverSink):
             # The batch must run all the same, because the steps before this sink update their state.
             rows = frame.count()
             return Written(rows, 0, already_marked=rows)
-        table.create_if_missing(self._columns(frame), self.partition_by)
+        stored = table.stored(frame) if self.upsert_on else frame
+        table.create_if_missing(stored.schema, self.partition_by)
         rows, kept = table.upsert(frame, self.upsert_on) if self.upsert_on else (table.append(frame),) * 2
         return Written(rows, kept, superseded=rows - kept)
-
-    def _columns(self, frame: DataFrame) -> StructType:
-        """The table's columns; an upserted table does not store ``change``."""
-        return frame.drop(CHANGE).schema if self.upsert_on else frame.schema
 
     def __repr__(self) -> str:
         return call_text(to_delta, self.path, upsert_on=self.upsert_on, partition_by=self.partition_by)
@@ -138,19 +134,14 @@ def to_delta(
 ) -> DeltaSink:
     """Write results to a Delta table, exactly once; a missing table is created, empty batches make no commit.
 
-    Without ``upsert_on`` rows are appended. With it a row replaces the one with the same key, and a row whose column
-    ``change`` is ``delete`` or ``update_before`` deletes it; of several changes of a key in one batch the last one
-    counts. ``partition_by`` names the partition columns of a table that is created.
+    Without ``upsert_on`` rows are appended. With it a row replaces the one with the same key, and a changelog's deletes
+    remove it; of several changes of a key in one batch the last one counts. ``partition_by`` names the partition
+    columns of a table that is created.
 
     >>> to_delta("tables/spend", upsert_on=["account", "window"])
     hr.to_delta('tables/spend', upsert_on=['account', 'window'])
     """
-    key, folders = _names("upsert_on", upsert_on), _names("partition_by", partition_by)
-    if CHANGE in (*key, *folders):
-        raise DefinitionError(
-            "COLUMN_RESERVED", f"to_delta: column {CHANGE!r} holds the kind of change, so it cannot be a key."
-        )
-    return DeltaSink(os.fspath(path), key, folders)
+    return DeltaSink(os.fspath(path), _names("upsert_on", upsert_on), _names("partition_by", partition_by))
 
 
 def _names(option: str, given: str | Sequence[str] | None) -> tuple[str, ...]:

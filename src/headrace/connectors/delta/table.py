@@ -187,6 +187,10 @@ class DeltaWriter:
         operation = update(spark.streaming.OutputMode.Append(), *mark, some(None))
         transaction.commit(files.appended(written), operation)
 
+    def stored(self, frame: DataFrame) -> DataFrame:
+        """The columns that an upserted table has."""
+        return frame.drop(CHANGE) if self.batch.changelog else frame
+
     def upsert(self, frame: DataFrame, key: Sequence[str]) -> tuple[int, int]:
         """Merge the last change of each key into the table; returns the number of changes and of keys."""
         last = _last_changes(frame, key).persist()
@@ -220,10 +224,10 @@ class DeltaWriter:
 
     def _merge(self, last: DataFrame, key: Sequence[str]) -> None:
         view = f"headrace_{uuid.uuid4().hex}"
-        names = [name for name in last.columns if name not in (CHANGE, _CHANGES)]
+        names = [name for name in self.stored(last).columns if name != _CHANGES]
         assigned = ", ".join(f"target.{quoted(name)} = source.{quoted(name)}" for name in names)
         same = " AND ".join(f"target.{quoted(name)} <=> source.{quoted(name)}" for name in key)
-        gone = f"source.{quoted(CHANGE)} IN ('{DELETE}', '{UPDATE_BEFORE}')" if CHANGE in last.columns else "false"
+        gone = f"source.{quoted(CHANGE)} IN ('{DELETE}', '{UPDATE_BEFORE}')" if self.batch.changelog else "false"
         # A MERGE takes its mark from the settings of the session, which is the flow's own.
         spark, mark = last.sparkSession, {APPLICATION: self.application, VERSION: str(self.version)}
         last.createTempView(view)

@@ -91,7 +91,7 @@ class FileSink(DriverSink):
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         root, part = Path(self.path).absolute(), WriterBatch(batch, 0, batch.last)
         commits = Commits(root, batch)
-        is_listed = already_written(part, commits.mark(), place=self.place)
+        already_written(part, commits.mark(), place=self.place)
         name = commits.name(commits.done + 1)
         attempt = f"{name}-{batch.batch}-{uuid.uuid4().hex}"
         left_over = list((root / STAGING).glob(f"{commits.writer}-*"))
@@ -99,6 +99,8 @@ class FileSink(DriverSink):
             shutil.rmtree(other / PARTS, ignore_errors=True)
         staging = root / STAGING / attempt
         parts = self.write_parts(frame, staging)
+        # The folder may have been removed meanwhile, and tasks make it anew.
+        is_listed = already_written(part, commits.mark(), place=self.place)
         out, rows = sum(part.out for part in parts), sum(part.rows for part in parts)
         commit = _commit_file(root, name)
         if rows == 0 and not is_listed:
@@ -123,10 +125,16 @@ class FileSink(DriverSink):
     def publish(self, staging: Path, folder: Path, files: Collection[str]) -> None:
         """Move an attempt's files into their folder; what is left in the staging folder says that there is one."""
         parts = staging / PARTS
-        for file in parts.iterdir():
-            # A task that ran twice has written two files, and one of them counts.
-            if file.name not in files:
-                file.unlink()
+        found = {file.name for file in parts.glob("*")}
+        if not found.issuperset(files):
+            raise HeadraceError(
+                "FILES_REMOVED",
+                f"folder {str(folder.parent)!r}: files that this batch has just written are gone. Somebody removes "
+                "them, or another driver has taken over. The batch is not done; start again to write it.",
+            )
+        # A task that ran twice has written two files, and one of them counts.
+        for file in found.difference(files):
+            (parts / file).unlink()
         sync_folder(parts)
         parts.replace(folder)
         sync_folder(folder.parent)

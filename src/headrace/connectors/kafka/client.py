@@ -12,7 +12,6 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource
 
 from headrace.connectors.base.sink import Unreachable
 from headrace.errors import HeadraceError
@@ -21,7 +20,6 @@ from headrace.secrets import HIDDEN, Secret, revealed, shown_options
 PATIENCE = 6.0
 """Seconds without an answer or an acknowledged message after which a broker counts as unreachable."""
 LINGER = 2.0
-_LIMIT = "max.message.bytes"
 QUEUED_MESSAGES = 200_000
 Message = tuple[bytes | None, bytes | None]
 """Value and key."""
@@ -47,7 +45,6 @@ _REFUSED = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT,
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
-    KafkaError.INVALID_RECORD,
     KafkaError.POLICY_VIOLATION,
 }
 """Errors that stay until somebody corrects the options or the broker."""
@@ -87,6 +84,44 @@ def unknown_topic(servers: str, topic: str, known: Iterable[str]) -> HeadraceErr
 
 class Fenced(Unreachable):
     """Another producer has the same id, or the broker aborted the transaction; the mark decides what to do."""
+
+
+class MessagesRefused(Exception):
+    """The broker takes no message of a transaction, because it never takes some of these."""
+
+    def __init__(self, messages: Mapping[Message, str]) -> None:
+        self.messages = messages
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What a producer learns of messages that failed."""
+
+    errors: list[KafkaError] = field(default_factory=list)
+    """Why the broker refuses the client, or messages that it may take later."""
+    refused: dict[Message, str] = field(default_factory=dict)
+    """Messages that the broker never takes, with the reason. Of one in a request librdkafka may name all in it."""
+    beside: list[Message] = field(default_factory=list)
+    """Messages that failed because they were sent with one of those."""
+
+    def note(self, error: KafkaError, sent: Any) -> None:
+        """Take in the report of a message."""
+        message = sent.value(), sent.key()
+        match error.code():
+            case KafkaError.INVALID_RECORD:
+                self.refused[message] = f"{error.str()} ({error.name()})"
+            case KafkaError._INVALID_DIFFERENT_RECORD:
+                self.beside.append(message)
+            case _:
+                self.errors.append(error)
+
+    @property
+    def any(self) -> bool:
+        return bool(self.errors or self.refused or self.beside)
+
+    def clear(self) -> None:
+        for each in (self.errors, self.refused, self.beside):
+            each.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +167,19 @@ class Cluster:
                 text = text.replace(plain, HIDDEN)
         return text
 
-    def producer(self, errors: list[KafkaError], ours: Mapping[str, Any]) -> Producer:
-        """A producer that appends to ``errors`` why a message failed and what the broker refuses."""
+    def producer(self, reports: Reports, ours: Mapping[str, Any], *, alone: bool = False) -> Producer:
+        """A producer that reports which messages failed; ``alone`` sends each in a request of its own."""
         needs = {
             "message.max.bytes": self.max_bytes,
             "queue.buffering.max.messages": QUEUED_MESSAGES,
             "delivery.report.only.error": True,
-            "on_delivery": lambda error, message: errors.append(error),
-            "error_cb": refusals_into(errors),
+            "on_delivery": reports.note,
+            "error_cb": refusals_into(reports.errors),
         }
-        return self._built(Producer, _SETTINGS | self.settings({**needs, **ours}))
+        together = {"batch.num.messages": 1} if alone else {}
+        return self._built(Producer, _SETTINGS | self.settings({**needs, **ours, **together}))
 
-    def topics(self, producer: Producer, errors: list[KafkaError], topic: str = "") -> set[str]:
+    def topics(self, producer: Producer, reports: Reports, topic: str = "") -> set[str]:
         """The names of all topics, or of one that must exist; connects the producer."""
         asked = {"topic": topic} if topic else {}
         try:
@@ -153,9 +189,9 @@ class Cluster:
             return set(known)
         except Unreachable:
             producer.poll(0)
-            if not errors:
+            if not reports.errors:
                 raise
-        raise self.failure(errors[0])
+        raise self.failure(reports.errors[0])
 
     def group(self, name: str) -> Consumer:
         """A consumer that never reads: it stands for the group whose committed offset is a mark."""
@@ -216,18 +252,16 @@ def _send_when_there_is_room(producer: Producer, topic: str, message: Message, c
     )
 
 
-def finish(producer: Producer, cluster: Cluster, errors: Sequence[KafkaError]) -> None:
-    """Wait until every message is acknowledged; fail if one was not."""
-    _drain(producer, cluster, until=0)
-    if errors:
-        raise cluster.failure(errors[0])
+def finish(producer: Producer, cluster: Cluster, reports: Reports, *, all_or_none: bool) -> None:
+    """Wait until every message is acknowledged or has failed or, where all must arrive, until one has failed."""
+    _drain(producer, cluster, until=0, stop=lambda: all_or_none and reports.any)
 
 
-def _drain(producer: Producer, cluster: Cluster, *, until: int) -> None:
+def _drain(producer: Producer, cluster: Cluster, *, until: int, stop: Callable[[], bool] = lambda: False) -> None:
     """Wait until at most ``until`` messages are unacknowledged, as long as their number falls."""
     least, moved = len(producer), time.monotonic()
     try:
-        while (left := producer.flush(0.1)) > until:
+        while (left := producer.flush(0.1)) > until and not stop():
             if left < least:
                 least, moved = left, time.monotonic()
             elif time.monotonic() - moved > PATIENCE:
@@ -249,30 +283,3 @@ def let_go(clients: list[Any]) -> None:
         left.clear()
 
     Thread(target=drop, daemon=True).start()
-
-
-def check_topic(cluster: Cluster, topic: str) -> None:
-    """Fail unless the topic exists and accepts messages up to the sink's limit."""
-    errors: list[KafkaError] = []
-    clients: list[Any] = [cluster.producer(errors, {})]
-    asked, limit = ConfigResource("topic", topic), None
-    try:
-        # All topics: asking for one by name may create it.
-        known = cluster.topics(clients[0], errors)
-        if topic not in known:
-            raise unknown_topic(cluster.servers, topic, known)
-        clients.append(AdminClient(cluster.settings({})))
-        # The user may lack the right to read the limit.
-        with suppress(HeadraceError):
-            described = cluster.answer(
-                lambda: clients[1].describe_configs([asked], request_timeout=PATIENCE)[asked].result()
-            )
-            limit = described[_LIMIT].value
-    finally:
-        let_go(clients)
-    if limit is not None and int(limit) < cluster.max_bytes:
-        raise HeadraceError(
-            "MESSAGE_LIMIT",
-            f"kafka topic {topic!r} accepts messages of {limit} bytes ({_LIMIT}), the sink would send up to "
-            f"{cluster.max_bytes}. Give max_bytes={limit}, or raise the topic's limit.",
-        )

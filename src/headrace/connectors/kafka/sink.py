@@ -8,35 +8,61 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import polars as pl
+from confluent_kafka.admin import AdminClient, ConfigResource
 
-from headrace.connectors.base.sink import ChangelogMode, Delivered, Guarantee, Mark, WriterBatch, check_delivery
-from headrace.connectors.kafka.client import Cluster, Fenced, Message, check_topic
+from headrace.connectors.base.sink import (
+    ChangelogMode,
+    Delivered,
+    Guarantee,
+    Mark,
+    Unreachable,
+    WriterBatch,
+    check_delivery,
+)
+from headrace.connectors.kafka.client import PATIENCE, Cluster, Fenced, Message, Reports, let_go, unknown_topic
 from headrace.connectors.kafka.transactions import claim, read_marks, write_each_time, write_once
 from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.keys import key_columns
-from headrace.rendering import json_rows, json_values, refused_rows
+from headrace.rendering import REFUSED, json_rows, json_values, refused_rows
 from headrace.secrets import Secret, call_text, shown_options
 from headrace.stability import stable
 
 Format = Literal["json", "raw"]
+Refusals = dict[Message, tuple[str, str]]
+"""Messages that are not sent or not taken, each with reason and detail."""
 OVERHEAD = 128
 """Bytes that a broker counts besides value and key for a message alone in its batch."""
 
 
-def messages(
-    rows: pl.DataFrame, *, key: Sequence[str], format: Format, max_bytes: int
-) -> tuple[list[Message], pl.DataFrame | None]:
-    """The messages of the rows in order, and the rows that are too large."""
+def messages(rows: pl.DataFrame, *, key: Sequence[str], format: Format) -> list[Message]:
+    """The messages of the rows, in order."""
     values = json_rows(rows) if format == "json" else _bytes(rows["value"])
-    every = list(zip(values, _keys(rows, key), strict=True))
+    return list(zip(values, _keys(rows, key), strict=True))
+
+
+def too_large(messages: Sequence[Message], max_bytes: int) -> Refusals:
+    """The messages that are too large."""
     room = max_bytes - OVERHEAD
-    sizes = [len(value or b"") + len(key or b"") for value, key in every]
-    if max(sizes, default=0) <= room:
-        return every, None
-    refused = refused_rows(rows.filter(pl.Series(sizes) > room), "MESSAGE_TOO_LARGE", "")
-    detail = [f"{size} bytes; at most {room} are allowed" for size in sizes if size > room]
-    taken = [message for message, size in zip(every, sizes, strict=True) if size <= room]
-    return taken, refused.with_columns(pl.Series("detail", detail))
+    sizes = ((message, len(message[0] or b"") + len(message[1] or b"")) for message in messages)
+    detail = "{} bytes; at most {} are allowed"
+    return {message: ("MESSAGE_TOO_LARGE", detail.format(size, room)) for message, size in sizes if size > room}
+
+
+def keyless(messages: Sequence[Message], cluster: Cluster, topic: str) -> Refusals:
+    """The messages without a key, if the topic is compacted."""
+    found = [message for message in messages if message[1] is None]
+    if not found or "compact" not in topic_settings(cluster, topic).get(_CLEANUP, ""):
+        return {}
+    return dict.fromkeys(found, ("KEY_NULL", "the key is null, but the topic is compacted"))
+
+
+def left_out(rows: pl.DataFrame, messages: Sequence[Message], refusals: Refusals) -> pl.DataFrame:
+    """The rows whose messages are refused, for the dead letters."""
+    if not refusals:
+        return pl.DataFrame(schema=REFUSED)
+    why = [refusals.get(message) for message in messages]
+    reasons = pl.DataFrame([each for each in why if each is not None], ["reason", "detail"], orient="row")
+    return refused_rows(rows.filter(pl.Series(map(bool, why))), "", "").with_columns(reasons)
 
 
 def _keys(rows: pl.DataFrame, key: Sequence[str]) -> list[bytes | None]:
@@ -55,6 +81,7 @@ def _bytes(values: pl.Series) -> list[bytes | None]:
 
 
 MAX_BYTES = 1_000_000
+_LIMIT, _CLEANUP = "max.message.bytes", "cleanup.policy"
 CLAIMS_AT_ONCE = 8
 _OURS = (
     "bootstrap.servers",
@@ -67,6 +94,49 @@ _OURS = (
     "queue.buffering.max.messages",
     "delivery.report.only.error",
 )
+
+
+def topic_settings(cluster: Cluster, topic: str) -> dict[str, str]:
+    """The settings of a topic; none where the user may not read them."""
+    asked, clients = ConfigResource("topic", topic), [AdminClient(cluster.settings({}))]
+    try:
+        described = cluster.answer(
+            lambda: clients[0].describe_configs([asked], request_timeout=PATIENCE)[asked].result()
+        )
+    except Unreachable:
+        raise
+    except HeadraceError:
+        return {}
+    finally:
+        let_go(clients)
+    return {name: setting.value for name, setting in described.items()}
+
+
+def check_topic(cluster: Cluster, topic: str, *, keyed: bool) -> None:
+    """Fail unless the topic exists and accepts messages with or without keys up to the sink's limit."""
+    reports = Reports()
+    clients = [cluster.producer(reports, {})]
+    try:
+        # All topics: asking for one by name may create it.
+        known = cluster.topics(clients[0], reports)
+    finally:
+        let_go(clients)
+    if topic not in known:
+        raise unknown_topic(cluster.servers, topic, known)
+    settings = topic_settings(cluster, topic)
+    limit, cleanup = settings.get(_LIMIT), settings.get(_CLEANUP, "")
+    if not keyed and "compact" in cleanup:
+        raise HeadraceError(
+            "KEY_MISSING",
+            f"kafka topic {topic!r} is compacted ({_CLEANUP}={cleanup}), so it accepts no message without a key. Give "
+            "key=..., or set another policy.",
+        )
+    if limit is not None and int(limit) < cluster.max_bytes:
+        raise HeadraceError(
+            "MESSAGE_LIMIT",
+            f"kafka topic {topic!r} accepts messages of {limit} bytes ({_LIMIT}), the sink would send up to "
+            f"{cluster.max_bytes}. Give max_bytes={limit}, or raise the topic's limit.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +173,7 @@ class KafkaSink:
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
         self._check_columns(columns)
-        check_topic(self.cluster, self.topic)
+        check_topic(self.cluster, self.topic, keyed=bool(self.partition_by))
         if self.guarantee == "exactly_once":
             with ThreadPoolExecutor(CLAIMS_AT_ONCE) as threads:
                 list(threads.map(lambda writer: claim(self.cluster, self.topic, writer, epoch), writers))
@@ -112,20 +182,31 @@ class KafkaSink:
         if self.guarantee == "at_least_once":
             return ()
         # Here the topic may be found to be missing, which says more than that its marks are.
-        check_topic(self.cluster, self.topic)
+        check_topic(self.cluster, self.topic, keyed=bool(self.partition_by))
         return read_marks(self.cluster, self.topic, [part.writer for part in parts])
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
-        taken, refused = messages(rows, key=self.partition_by, format=self.format, max_bytes=self.cluster.max_bytes)
+        every = messages(rows, key=self.partition_by, format=self.format)
+        refusals = too_large(every, self.cluster.max_bytes)
+        if self.partition_by:
+            refusals |= keyless(every, self.cluster, self.topic)
+        given = [message for message in every if message not in refusals] if refusals else every
+        is_written, refused = self._write(given, part)
+        refusals |= {message: ("MESSAGE_REFUSED", why) for message, why in refused.items()}
+        letters = left_out(rows, every, refusals)
+        taken = rows.height - letters.height
+        counts = {"written": 0, "already_marked": taken} if is_written else {"written": taken}
+        return Delivered(**counts, refused=None if letters.is_empty() else letters)
+
+    def _write(self, given: Sequence[Message], part: WriterBatch) -> tuple[bool, Mapping[Message, str]]:
+        """Write messages; whether an earlier attempt has, and those that the broker refuses."""
         if self.guarantee == "at_least_once":
-            write_each_time(self.cluster, self.topic, taken)
-            return Delivered(len(taken), refused=refused)
+            return False, write_each_time(self.cluster, self.topic, given)
         try:
-            written = write_once(self.cluster, self.topic, taken, part)
+            return write_once(self.cluster, self.topic, given, part)
         except Fenced:
             # Usually by another worker that wrote this writer's last batch; the mark, read again, decides.
-            written = write_once(self.cluster, self.topic, taken, part)
-        return Delivered(written, already_marked=len(taken) - written, refused=refused)
+            return write_once(self.cluster, self.topic, given, part)
 
     def _check_columns(self, columns: Mapping[str, pl.DataType]) -> None:
         for name in self.partition_by:

@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headrace.connectors.base.sink import Mark, Unreachable, WriterBatch, already_written, check_epoch
-from headrace.connectors.kafka.client import PATIENCE, Cluster, Fenced, Message, finish, let_go, send
+from headrace.connectors.kafka.client import (
+    PATIENCE,
+    Cluster,
+    Fenced,
+    Message,
+    MessagesRefused,
+    Reports,
+    finish,
+    let_go,
+    send,
+)
 from headrace.errors import HeadraceError
 
 BATCHES = 2**40
@@ -74,18 +84,18 @@ def _group(writer: str, topic: str) -> str:
 class Transactions:
     """A transactional producer, and the consumer group of the same name."""
 
-    def __init__(self, cluster: Cluster, topic: str, writer: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str, writer: str, *, alone: bool = False) -> None:
         self.owner = uuid.uuid4().hex
         self._cluster, self._topic, self._writer = cluster, topic, writer
-        self._errors: list[KafkaError] = []
+        self._reports = Reports()
         name = _group(writer, topic)
-        self._producer = cluster.producer(self._errors, {"transactional.id": name})
+        self._producer = cluster.producer(self._reports, {"transactional.id": name}, alone=alone)
         self._group = cluster.group(name)
 
     def take_over(self, epoch: int) -> MarkOffset | None:
         """Fence the previous producer of this name and abort its transaction, then read the mark."""
         # A producer that knows its topic takes half a second less for what follows.
-        self._cluster.topics(self._producer, self._errors, self._topic)
+        self._cluster.topics(self._producer, self._reports, self._topic)
         # A driver that has lost its lease learns it here, before it fences its successor's producer. While a
         # transaction is open there is no answer, and none is needed.
         with suppress(Unreachable):
@@ -109,12 +119,30 @@ class Transactions:
             raise self._cluster.failure(position.error)
         return read_mark(position)
 
-    def write(self, messages: Sequence[Message], mark: Mark) -> None:
-        self._errors.clear()
-        position = MarkOffset(self.owner, mark).position(self._topic)
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send messages in a new transaction: the broker has all, or MessagesRefused names those that it may refuse."""
+        self._reports.clear()
         self._cluster.answer(self._producer.begin_transaction)
-        send(self._producer, self._topic, messages, self._cluster)
-        finish(self._producer, self._cluster, self._errors)
+        try:
+            send(self._producer, self._topic, messages, self._cluster)
+            finish(self._producer, self._cluster, self._reports, all_or_none=True)
+        except Unreachable:
+            # A transaction in which a message has failed takes no more.
+            self._producer.flush(GLANCE)
+            if not self._reports.refused:
+                raise
+        if self._reports.refused:
+            raise MessagesRefused(self._reports.refused)
+        if self._reports.errors:
+            raise self._cluster.failure(self._reports.errors[0])
+
+    def abort(self) -> None:
+        """End the transaction without its messages."""
+        self._cluster.answer(lambda: self._producer.abort_transaction(PATIENCE))
+
+    def commit(self, mark: Mark) -> None:
+        """End the transaction, with a mark beside its messages."""
+        position = MarkOffset(self.owner, mark).position(self._topic)
         group = self._cluster.answer(self._group.consumer_group_metadata)
         self._cluster.answer(lambda: self._producer.send_offsets_to_transaction([position], group, PATIENCE))
         self._cluster.answer(lambda: self._producer.commit_transaction(PATIENCE))
@@ -129,8 +157,36 @@ _kept: dict[tuple[Cluster, str, str], Transactions] = {}
 """The clients of writers, kept in this worker between batches and dropped after any error."""
 
 
-def write_once(cluster: Cluster, topic: str, messages: Sequence[Message], part: WriterBatch) -> int:
-    """Write messages and mark in one transaction, unless that is done; returns how many messages were written."""
+def write_once(
+    cluster: Cluster, topic: str, messages: Sequence[Message], part: WriterBatch
+) -> tuple[bool, Mapping[Message, str]]:
+    """Write messages and mark in one transaction; whether that was done already, and the messages that are refused."""
+    refused: dict[Message, str] = {}
+    while True:
+        taken = [message for message in messages if message not in refused] if refused else messages
+        try:
+            return _write_once(cluster, topic, taken, part), refused
+        except MessagesRefused as found:
+            refused |= _refused_alone(cluster, topic, list(found.messages), part)
+
+
+def _refused_alone(
+    cluster: Cluster, topic: str, messages: Sequence[Message], part: WriterBatch
+) -> Mapping[Message, str]:
+    """The first of some messages that the broker refuses, each sent in a request of its own."""
+    ours = Transactions(cluster, topic, part.writer, alone=True)
+    try:
+        ours.take_over(part.batch.epoch)
+        ours.send(messages)
+        ours.abort()
+    except MessagesRefused as found:
+        return found.messages
+    finally:
+        ours.close()
+    raise Unreachable(f"{cluster.place(topic)} refused {len(messages)} messages together, but none of them alone")
+
+
+def _write_once(cluster: Cluster, topic: str, messages: Sequence[Message], part: WriterBatch) -> bool:
     key, batch = (cluster, topic, part.writer), part.batch
     ours, stored = _kept.pop(key, None), None
     try:
@@ -143,9 +199,21 @@ def write_once(cluster: Cluster, topic: str, messages: Sequence[Message], part: 
         if ours is None:
             ours = Transactions(*key)
             stored = ours.take_over(batch.epoch)
-        is_written = already_written(part, None if stored is None else stored.mark, place=cluster.place(topic))
+        mark = None if stored is None else stored.mark
+        is_written = already_written(part, mark, place=cluster.place(topic))
         if not is_written:
-            ours.write(messages, Mark(batch.epoch, batch.generation, batch.batch, len(messages), batch.token))
+            ours.send(messages)
+            ours.commit(Mark(batch.epoch, batch.generation, batch.batch, len(messages), batch.token))
+        elif mark is not None and len(messages) > mark.rows:
+            # The others were refused then: the broker says which ones.
+            ours.send(messages)
+            ours.abort()
+            raise HeadraceError(
+                "BATCH_DIFFERS",
+                f"{cluster.place(topic)}: batch {batch.batch} had {mark.rows} messages and has {len(messages)} now. A "
+                "step of the pipeline is not repeatable, or the topic has other settings; continue from a new "
+                "checkpoint.",
+            )
     except BaseException:
         if ours is not None:
             ours.close()
@@ -153,25 +221,35 @@ def write_once(cluster: Cluster, topic: str, messages: Sequence[Message], part: 
     _kept[key] = ours
     if len(_kept) > KEPT:
         _kept.pop(next(iter(_kept))).close()
-    return 0 if is_written else len(messages)
+    return is_written
 
 
-_plain_producers: dict[Cluster, tuple[list[Producer], list[KafkaError]]] = {}
+_plain_producers: dict[tuple[Cluster, bool], tuple[list[Producer], Reports]] = {}
 
 
-def write_each_time(cluster: Cluster, topic: str, messages: Sequence[Message]) -> None:
-    """Write messages without a transaction and wait until all are acknowledged."""
-    clients, errors = _plain_producers.pop(cluster, ([], []))
+def write_each_time(cluster: Cluster, topic: str, messages: Sequence[Message]) -> Mapping[Message, str]:
+    """Write messages without a transaction and wait until all are acknowledged; returns those that are refused."""
+    reports = _written(cluster, topic, messages)
+    suspects = [*reports.refused, *reports.beside]
+    return _written(cluster, topic, suspects, alone=True).refused if suspects else {}
+
+
+def _written(cluster: Cluster, topic: str, messages: Sequence[Message], *, alone: bool = False) -> Reports:
+    clients, reports = _plain_producers.pop((cluster, alone), ([], Reports()))
+    reports.clear()
     try:
         if not clients:
-            clients.append(cluster.producer(errors, {"enable.idempotence": True}))
-        cluster.topics(clients[0], errors, topic)
+            clients.append(cluster.producer(reports, {"enable.idempotence": True}, alone=alone))
+        cluster.topics(clients[0], reports, topic)
         send(clients[0], topic, messages, cluster)
-        finish(clients[0], cluster, errors)
+        finish(clients[0], cluster, reports, all_or_none=False)
+        if reports.errors:
+            raise cluster.failure(reports.errors[0])
     except BaseException:
         let_go(clients)
         raise
-    _plain_producers[cluster] = (clients, errors)
+    _plain_producers[cluster, alone] = (clients, reports)
+    return reports
 
 
 def read_marks(cluster: Cluster, topic: str, writers: Sequence[str]) -> list[Mark | None]:
@@ -197,7 +275,8 @@ def claim(cluster: Cluster, topic: str, writer: str, epoch: int) -> None:
         ours = Transactions(cluster, topic, writer)
         try:
             stored = ours.take_over(epoch)
-            ours.write([], Mark(epoch) if stored is None else replace(stored.mark, epoch=epoch))
+            ours.send([])
+            ours.commit(Mark(epoch) if stored is None else replace(stored.mark, epoch=epoch))
         except Fenced:
             # By a zombie driver that claims at the same time: one of the two will see the other's epoch.
             if attempt == CLAIMS - 1:

@@ -120,7 +120,7 @@ class OpenSearchSink:
         without_id = refused_rows(
             named.filter(~fits).drop(_ID), "ID_INVALID", f"{self.id} is null, empty or longer than {_LONGEST_ID} bytes"
         )
-        changes = last_changes(named.filter(fits), [_ID])
+        changes = last_changes(named.filter(fits), [_ID], changelog=part.batch.changelog)
         version = part.batch.generation * _BATCHES_OF_A_GENERATION + part.batch.batch
         documents = map(Operation, changes.upserts[_ID], json_rows(changes.upserts.drop(_ID)))
         deletes = (Operation(identity, None) for identity in changes.deletes[_ID])

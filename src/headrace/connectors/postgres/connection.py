@@ -158,6 +158,11 @@ def is_transient(problem: psycopg.Error) -> bool:
     return _is_lost(problem) and not is_refused(problem)
 
 
+def is_of_server(problem: psycopg.Error) -> bool:
+    """Whether a privilege, a table, a column or a schema is missing."""
+    return problem.sqlstate in (_NO_PRIVILEGE, *_SINK_IDS)
+
+
 def is_refused(problem: psycopg.Error) -> bool:
     """Whether the server refused the connection, as for a wrong password."""
     return _is_lost(problem) and any(words in summary(problem) for words in _REFUSALS)

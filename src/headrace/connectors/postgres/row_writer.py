@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, LiteralString
 
 import numpy as np
 import polars as pl
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from headrace.connectors.base.decoding import inner_type
-from headrace.connectors.postgres.connection import PgConnection, summary
+from headrace.connectors.postgres.connection import PgConnection, is_of_server, is_transient, summary
 from headrace.connectors.postgres.target_table import TargetColumn, sql_type
 from headrace.rendering import REFUSED, refused_rows
 
@@ -24,7 +25,12 @@ _STAGE = sql.Identifier("pg_temp", _STAGE_NAME)
 _ROWS_AT_ONCE = 50_000
 # Values that do not fit, constraints, a view's check option, an exception raised by a trigger, more than an index or
 # the parser's stack can hold; and two rows with a key that only PostgreSQL sees as one: written singly both fit.
-_ROW_REFUSED = ("22", "23", "44000", "P0001", "54", "21000")
+_ROW_REFUSED = ("22", "23", "44000", "P0", "54", "21000")
+# The server's functions whose errors are about a row, with any SQLSTATE: RAISE in a trigger, row-level security.
+_REFUSING = ("exec_stmt_raise", "ExecWithCheckOptions")
+PAUSES = (0.1, 0.2, 0.4, 0.8)
+TRIED = 32
+"""So many rows are tried alone before an error that may be of the table is taken for one of rows."""
 
 HEADER, TRAILER = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 _NULL = -1
@@ -51,10 +57,10 @@ class CopyTarget:
     key: tuple[str, ...]
     binary: bool = False
 
-    def append(self, connection: PgConnection, rows: pl.DataFrame) -> None:
-        self._copy(connection, self.table, rows)
+    def append(self, connection: PgConnection, rows: pl.DataFrame) -> int:
+        return rows.height - self._copy(connection, self.table, rows)
 
-    def upsert(self, connection: PgConnection, rows: pl.DataFrame) -> None:
+    def upsert(self, connection: PgConnection, rows: pl.DataFrame) -> int:
         """Add rows or replace those with their keys; the keys must be distinct."""
         changed = [name for name in rows.columns if name not in self.key]
         replace = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in changed)
@@ -62,15 +68,25 @@ class CopyTarget:
         statement = sql.SQL("insert into {} ({names}) select {names} from {} on conflict ({key}) {}").format(
             self.table, _STAGE, action, names=_names(rows.columns), key=_names(self.key)
         )
-        self._apply(connection, rows, statement)
+        # Nothing is done for keys that are there already, if there is nothing but keys.
+        return self._apply(connection, rows, statement, None if changed else "not exists")
 
-    def delete(self, connection: PgConnection, keys: pl.DataFrame) -> None:
-        same = sql.SQL(" and ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in self.key)
-        statement = sql.SQL("delete from {} t using {} s where {}").format(self.table, _STAGE, same)
-        self._apply(connection, keys, statement)
+    def delete(self, connection: PgConnection, keys: pl.DataFrame) -> int:
+        statement = sql.SQL("delete from {} t using {} s where {}").format(self.table, _STAGE, self._same_key)
+        return self._apply(connection, keys, statement, "exists")
 
-    def _apply(self, connection: PgConnection, rows: pl.DataFrame, statement: sql.Composed) -> None:
-        """Run a statement on rows in a staging table, which has the target's types and none of its constraints."""
+    @property
+    def _same_key(self) -> sql.Composed:
+        return sql.SQL(" and ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in self.key)
+
+    def _apply(
+        self, connection: PgConnection, rows: pl.DataFrame, statement: sql.Composed, undone: LiteralString | None
+    ) -> int:
+        """Run a statement on rows in a staging table, which has the target's types and none of its constraints.
+
+        Returns how many rows the server has skipped: all that it did not affect, or only those whose key is ``undone``,
+        which then ``exists`` or does ``not exists``.
+        """
         connection.execute(
             sql.SQL("create temporary table {} as select {} from {} with no data").format(
                 sql.Identifier(_STAGE_NAME), _names(rows.columns), self.table
@@ -78,38 +94,88 @@ class CopyTarget:
         )
         # Sorted, two sessions cannot deadlock on each other's rows, and the index is walked once.
         self._copy(connection, _STAGE, rows.sort(self.key))
-        connection.execute(statement)
+        skipped = rows.height - connection.execute(statement).rowcount
+        if skipped > 0 and undone is not None:
+            query = sql.SQL("select count(*) from {} s where {} (select from {} t where {})").format(
+                _STAGE, sql.SQL(undone), self.table, self._same_key
+            )
+            [(skipped,)] = connection.execute(query)
         connection.execute(sql.SQL("drop table {}").format(_STAGE))
+        return skipped
 
-    def _copy(self, connection: PgConnection, table: sql.Identifier, rows: pl.DataFrame) -> None:
+    def _copy(self, connection: PgConnection, table: sql.Identifier, rows: pl.DataFrame) -> int:
+        """Copy rows into a table; returns how many the server has written."""
         form, parts = ("binary", binary_parts(rows)) if self.binary else ("csv", csv_parts(rows))
         statement = sql.SQL("copy {} ({}) from stdin with (format {})").format(
             table, _names(rows.columns), sql.SQL(form)
         )
-        with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            for part in parts:
-                copy.write(part)
+        with connection.cursor() as cursor:
+            with cursor.copy(statement) as copy:
+                for part in parts:
+                    copy.write(part)
+            return cursor.rowcount
 
 
-Put = Callable[[PgConnection, pl.DataFrame], None]
+Put = Callable[[PgConnection, pl.DataFrame], int]
+"""Writes rows; returns how many of them the server has skipped without an error."""
 
 
-def put_all_but_refused(connection: PgConnection, put: Put, rows: pl.DataFrame) -> pl.DataFrame:
-    """Write rows; those that the table rejects are found by bisection, left out and returned."""
-    if rows.is_empty():
-        return pl.DataFrame(schema=REFUSED)
-    try:
-        with connection.transaction():
-            put(connection, rows)
-    except psycopg.Error as problem:
-        if problem.sqlstate is None or not problem.sqlstate.startswith(_ROW_REFUSED):
-            raise
+@dataclass(frozen=True, slots=True)
+class RowWriter:
+    """Writes rows in savepoints, without those that the table rejects."""
+
+    connection: PgConnection
+    put: Put
+
+    def write(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+        """Write rows; those that the table rejects are returned, and how many the server has skipped."""
+        if rows.is_empty():
+            return pl.DataFrame(schema=REFUSED), 0
+        result = self._try(rows)
+        for pause in PAUSES:
+            if isinstance(result, int) or not is_transient(result):
+                break
+            time.sleep(pause)
+            result = self._try(rows)
+        if not isinstance(result, int):
+            self._check_rows_at_fault(rows, result)
+        return self._bisect(rows, result)
+
+    def _try(self, rows: pl.DataFrame, *, keep: bool = True) -> int | psycopg.Error:
+        """How many rows were skipped, or the error that left the table as it was and may be due to the rows."""
+        try:
+            with self.connection.transaction(force_rollback=not keep):
+                return self.put(self.connection, rows)
+        except psycopg.Error as problem:
+            if problem.sqlstate is None or (is_transient(problem) and not _is_refusal(problem)):
+                raise
+            return problem
+
+    def _check_rows_at_fault(self, rows: pl.DataFrame, problem: psycopg.Error) -> None:
+        """Raise an error that is not due to single rows: it comes without rows too, or the table takes none of many."""
+        without = self._try(rows.clear(), keep=False)
+        if not isinstance(without, int):
+            raise without
+        if str(problem.sqlstate).startswith(_ROW_REFUSED) or (_is_refusal(problem) and not is_transient(problem)):
+            return
+        some = rows.gather_every(-(-rows.height // TRIED))
+        taken = any(isinstance(self._try(row, keep=False), int) for row in some.iter_slices(1))
+        if not taken and (rows.height > TRIED or is_of_server(problem)):
+            raise problem
+
+    def _bisect(self, rows: pl.DataFrame, result: int | psycopg.Error) -> tuple[pl.DataFrame, int]:
+        if isinstance(result, int):
+            return pl.DataFrame(schema=REFUSED), result
         if rows.height == 1:
-            return refused_rows(rows, "ROW_REFUSED", f"{summary(problem)} (SQLSTATE {problem.sqlstate})")
+            return refused_rows(rows, "ROW_REFUSED", f"{summary(result)} (SQLSTATE {result.sqlstate})"), 0
         half = rows.height // 2
-        parts = (rows.slice(0, half), rows.slice(half))
-        return pl.concat([put_all_but_refused(connection, put, part) for part in parts])
-    return pl.DataFrame(schema=REFUSED)
+        parts = [self._bisect(part, self._try(part)) for part in (rows.slice(0, half), rows.slice(half))]
+        return pl.concat([refused for refused, _ in parts]), sum(skipped for _, skipped in parts)
+
+
+def _is_refusal(problem: psycopg.Error) -> bool:
+    """Whether the server raised an error on purpose, for what is in a row."""
+    return problem.diag.source_function in _REFUSING
 
 
 def _names(columns: Sequence[str]) -> sql.Composed:

@@ -11,7 +11,6 @@ import polars as pl
 import psycopg
 from psycopg import sql
 
-from headrace.changelog import CHANGE
 from headrace.connectors.base.sink import (
     ChangelogMode,
     Delivered,
@@ -24,10 +23,11 @@ from headrace.connectors.base.sink import (
     check_epoch,
 )
 from headrace.connectors.postgres.connection import PgConnection, PostgresServer
-from headrace.connectors.postgres.row_writer import CopyTarget, put_all_but_refused, takes_binary
+from headrace.connectors.postgres.row_writer import CopyTarget, RowWriter, takes_binary
 from headrace.connectors.postgres.target_table import (
     TableName,
     check_columns,
+    check_kind,
     check_unique,
     create_table,
     existing_columns,
@@ -44,16 +44,17 @@ _SETTINGS = "set constraints all immediate; set local lock_timeout = '5s'; set l
 _MARKS = "headrace_marks"
 _CREATE_MARKS = """
 create table {} (writer text, target text, epoch bigint not null, generation bigint, batch bigint, rows bigint,
-    refused bytea, token text not null default '', primary key (writer, target))
+    refused bytea, token text not null default '', skipped bigint, primary key (writer, target))
 """
 _CLAIM = """
 insert into {} as m (writer, target, epoch) values (%s, %s, %s)
 on conflict (writer, target) do update set epoch = excluded.epoch where m.epoch <= excluded.epoch
 """
 _MOVE = """
-update {} set generation = %s, batch = %s, rows = %s, refused = %s, token = %s where writer = %s and target = %s
+update {} set generation = %s, batch = %s, rows = %s, refused = %s, token = %s, skipped = %s
+where writer = %s and target = %s
 """
-_SELECT = "select epoch, generation, batch, rows, refused, token from {} where writer = %s and target = %s {}"
+_SELECT = "select epoch, generation, batch, rows, refused, token, skipped from {} where writer = %s and target = %s {}"
 _ATTEMPTS = 5
 
 
@@ -111,8 +112,6 @@ class PostgresSink:
                     "UPSERT_COLUMN",
                     f"{self.place}: upsert_on={name!r}, but the rows have only {', '.join(kinds)}. Correct it.",
                 )
-        if key:
-            kinds.pop(CHANGE, None)
         with self.server.pooled(self.place) as connection:
             existing = existing_columns(connection, self.name)
             if existing is None and self.create:
@@ -120,7 +119,8 @@ class PostgresSink:
                 existing = existing_columns(connection, self.name)
             if existing is None:
                 raise HeadraceError("TABLE_MISSING", f"{self.place} does not exist. Create it, or use create=True.")
-            check_columns(existing, kinds, self.place)
+            check_kind(connection, self.name, self.place, upserts=bool(key))
+            check_columns(existing, kinds, self.place, upserts=bool(key))
             if key:
                 check_unique(connection, self.name, key, self.place)
             if self.guarantee == "exactly_once":
@@ -145,7 +145,9 @@ class PostgresSink:
         key, flattened = self.key(rows.schema), flat(rows)
         lacking = pl.any_horizontal(pl.col(name).is_null() for name in key) if key else pl.lit(False)
         keyless = refused_rows(flattened.filter(lacking), "KEY_NULL", f"a key column ({', '.join(key)}) is null")
-        changes = last_changes(flattened.filter(~lacking), key) if key else Changes(flattened, flattened.clear(), 0)
+        changes = Changes(flattened, flattened.clear(), 0)
+        if key:
+            changes = last_changes(flattened.filter(~lacking), key, changelog=part.batch.changelog)
         marks = self.marks if self.guarantee == "exactly_once" else None
         with self.server.pooled(self.place) as connection, connection.transaction():
             session = "headrace" if marks is None else marks.session(part.writer)
@@ -153,10 +155,10 @@ class PostgresSink:
             if marks is not None:
                 mark, refused = marks.lock(connection, part)
                 if already_written(part, mark, place=self.place):
-                    return Delivered(0, changes.superseded, mark.rows, refused)
+                    return Delivered(0, changes.superseded, mark.rows, refused, mark.skipped)
             delivered = self._write(connection, changes, keyless, key)
             if marks is not None:
-                marks.move(connection, part, delivered.written, delivered.refused)
+                marks.move(connection, part, delivered)
         return delivered
 
     def _write(
@@ -165,11 +167,12 @@ class PostgresSink:
         existing = existing_columns(connection, self.name) or {}
         target = CopyTarget(self.name.identifier, key, takes_binary(existing, changes.upserts.schema))
         # Deletes first: a row that replaces a deleted one may share a unique value with it.
-        deletes = put_all_but_refused(connection, target.delete, changes.deletes)
-        upserts = put_all_but_refused(connection, target.upsert if key else target.append, changes.upserts)
-        left_out = pl.concat([keyless, deletes, upserts])
-        given = changes.upserts.height + changes.deletes.height + keyless.height
-        return Delivered(given - left_out.height, changes.superseded, 0, None if left_out.is_empty() else left_out)
+        deletes, kept = RowWriter(connection, target.delete).write(changes.deletes)
+        put = target.upsert if key else target.append
+        upserts, unset = RowWriter(connection, put).write(changes.upserts)
+        left_out, skipped = pl.concat([keyless, deletes, upserts]), kept + unset
+        written = changes.upserts.height + changes.deletes.height - deletes.height - upserts.height - skipped
+        return Delivered(written, changes.superseded, 0, None if left_out.is_empty() else left_out, skipped)
 
     def __repr__(self) -> str:
         where = {"dsn": self.server.shown, "password": self.server.password, "upsert_on": self.upsert_on}
@@ -242,11 +245,11 @@ class MarkTable:
             )
         return stored
 
-    def move(self, connection: PgConnection, part: WriterBatch, rows: int, refused: pl.DataFrame | None) -> None:
+    def move(self, connection: PgConnection, part: WriterBatch, delivered: Delivered) -> None:
         """Mark a batch as written, in the transaction that writes it."""
-        left_out = None if refused is None else refused.write_ipc(None).getvalue()
-        batch = part.batch
-        given = [batch.generation, batch.batch, rows, left_out, batch.token, part.writer, self.target.name]
+        left_out = None if delivered.refused is None else delivered.refused.write_ipc(None).getvalue()
+        what = [delivered.written, left_out, part.batch.token, delivered.skipped]
+        given = [part.batch.generation, part.batch.batch, *what, part.writer, self.target.name]
         connection.execute(sql.SQL(_MOVE).format(self.table), given)
 
     def _end_predecessors(self, connection: PgConnection, writer: str, epoch: int) -> None:
@@ -265,9 +268,9 @@ class MarkTable:
         found = connection.execute(query, [writer, self.target.name], binary=True).fetchone()
         if found is None:
             return None
-        epoch, generation, batch, rows, refused, token = found
+        epoch, generation, batch, rows, refused, token, skipped = found
         letters = None if refused is None else pl.read_ipc(refused)
-        return Mark(epoch, generation, batch, rows or 0, token), letters
+        return Mark(epoch, generation, batch, rows or 0, token, skipped or 0), letters
 
 
 @stable

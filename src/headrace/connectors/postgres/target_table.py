@@ -19,11 +19,17 @@ _NAME = re.compile(rf"(?:({_PART})\.)?({_PART})")
 _MAX_NAME_BYTES = 63
 _COLUMNS = """
 select a.attname, format_type(b.oid, null), b.typcategory, format_type(a.atttypid, a.atttypmod),
-       a.attnotnull and not a.atthasdef and a.attidentity = ''
+       a.attnotnull and not a.atthasdef and a.attidentity = '', a.attgenerated <> '', a.attidentity = 'a'
 from pg_attribute a
 join pg_type t on t.oid = a.atttypid
 join pg_type b on b.oid = case when t.typtype = 'd' then t.typbasetype else t.oid end
 where a.attrelid = to_regclass(%s) and a.attnum > 0 and not a.attisdropped
+"""
+# Tables, also partitioned and foreign ones. Of a view with INSTEAD OF triggers the server counts rows that they skip.
+_KIND = """
+select c.relkind in ('r', 'p', 'f'),
+       exists (select from pg_rewrite r where r.ev_class = c.oid and r.ev_type in ('2', '3'))
+from pg_class c where c.oid = to_regclass(%s)
 """
 _UNIQUE_INDEX = """
 select 1 from pg_index i
@@ -76,6 +82,10 @@ class TargetColumn:
     shown: str
     required: bool
     """NOT NULL without a default."""
+    computed: bool = False
+    """Generated from other columns: nothing can be written to it."""
+    numbered: bool = False
+    """GENERATED ALWAYS AS IDENTITY: only COPY can write to it."""
 
 
 def sql_type(kind: pl.DataType, column: str) -> str:
@@ -153,7 +163,22 @@ def create_table(
         connection.execute(statement)
 
 
-def check_columns(existing: Mapping[str, TargetColumn], columns: Mapping[str, pl.DataType], place: str) -> None:
+def check_kind(connection: PgConnection, table: TableName, place: str, *, upserts: bool) -> None:
+    """Fail unless it is a table, and for upserts one without rules."""
+    [(is_table, has_rules)] = connection.execute(_KIND, [table.identifier.as_string(connection)])
+    if not is_table:
+        raise HeadraceError("NOT_A_TABLE", f"{place} is a view or another relation. Name the table behind it.")
+    if upserts and has_rules:
+        raise HeadraceError(
+            "TABLE_HAS_RULES",
+            f"{place} has a rule for inserts or updates, with which PostgreSQL replaces no rows by key. Drop the rule, "
+            "or make it a trigger.",
+        )
+
+
+def check_columns(
+    existing: Mapping[str, TargetColumn], columns: Mapping[str, pl.DataType], place: str, *, upserts: bool
+) -> None:
     """Fail unless the table has a fitting column for each of ours and requires no others."""
     for name, kind in columns.items():
         column = existing.get(name)
@@ -161,6 +186,12 @@ def check_columns(existing: Mapping[str, TargetColumn], columns: Mapping[str, pl
             raise HeadraceError(
                 "COLUMN_MISSING",
                 f"{place} has no column {name!r}, only {', '.join(existing)}. Add it, or drop it from the rows.",
+            )
+        if column.computed or (column.numbered and upserts):
+            raise HeadraceError(
+                "COLUMN_GENERATED",
+                f"{place}: column {name!r} is GENERATED ALWAYS: the server gives its values. Drop it from the rows, or "
+                "alter the column.",
             )
         if not takes(column, kind):
             raise HeadraceError(

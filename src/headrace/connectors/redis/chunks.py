@@ -124,7 +124,7 @@ class RedisChanges:
     refused: pl.DataFrame
 
 
-def chunked(rows: pl.DataFrame, template: Template, value: Value) -> RedisChanges:
+def chunked(rows: pl.DataFrame, template: Template, value: Value, *, changelog: bool = False) -> RedisChanges:
     """The last change of each key, in chunks.
 
     >>> from headrace.rendering import parse_template
@@ -134,7 +134,7 @@ def chunked(rows: pl.DataFrame, template: Template, value: Value) -> RedisChange
     """
     keyed = rows.with_columns(template.render(flat(rows)).alias(_KEY))
     keyless = rows.filter(keyed[_KEY].is_null())
-    last = last_changes(keyed.filter(pl.col(_KEY).is_not_null()), [_KEY])
+    last = last_changes(keyed.filter(pl.col(_KEY).is_not_null()), [_KEY], changelog=changelog)
     changes: list[Change] = list(zip(last.upserts[_KEY], _values(last.upserts.drop(_KEY), value), strict=True))
     changes += [(name, None) for name in last.deletes[_KEY]]
     # When the batch runs again its rows may come in another order; sorted by key the chunks are the same.

@@ -81,7 +81,7 @@ class RedisSink:
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
         """Write the rows chunk by chunk, starting after the last marked chunk."""
-        changes = chunked(rows, self.key, self.value)
+        changes = chunked(rows, self.key, self.value, changelog=part.batch.changelog)
         chunks, exactly_once = changes.chunks, self.guarantee == "exactly_once"
         stored = self._stored(part.writer) if exactly_once else StoredChunk()
         done = self._done(stored, len(chunks), part) if exactly_once else 0

@@ -160,6 +160,11 @@ def test_a_driver_that_loses_its_lease_while_it_waits_stops_waiting(
     assert (tmp_path / "0.tries").read_text().count("\n") == 1
 
 
+@pytest.mark.parametrize("schema", ["at_n INT, at STRUCT<n: INT>", "at STRUCT<n: INT>, at_n INT"])
+def test_a_column_is_found_by_its_name_before_a_field(schema: str) -> None:
+    assert flat_paths(parse_ddl(schema))["at_n"] == "`at_n`"
+
+
 def test_every_column_and_field_has_a_path_that_spark_reads_whatever_is_in_its_name() -> None:
     schema = parse_ddl("`a.b` INT, `c``d` STRUCT<`e f`: STRUCT<g: INT>>")
     assert flat_paths(schema) == {

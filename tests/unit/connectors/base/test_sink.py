@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connectors.base.sink import Mark, WriterBatch, already_written, check_epoch
+import headrace as hr
+from headrace.connectors.base.sink import Mark, TaskSink, WriterBatch, already_written, check_epoch
 from headrace.errors import HeadraceError
 from headrace.event_time.record import MarkedBatch
 from tests.writers import Writer
@@ -81,6 +83,21 @@ def test_a_checkpoint_that_was_restored_elsewhere_since_writes_no_more() -> None
     with pytest.raises(HeadraceError, match="generation 3, this flow at 2") as problem:
         already_written(PART, Mark(3, 3, 0), place="table spend")
     assert problem.value.id == "GENERATION_OLD"
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        hr.to_postgres("spend", dsn="host=127.0.0.1 port=1"),
+        hr.to_redis("redis://127.0.0.1:1", key="{account}"),
+        hr.to_opensearch("http://127.0.0.1:1", "spend", id="{account}"),
+    ],
+    ids=["postgres", "redis", "opensearch"],
+)
+def test_a_struct_beside_a_column_named_as_its_field_is_an_error_before_the_server_is_asked(sink: TaskSink) -> None:
+    window = pl.Struct({"start": pl.Datetime("us", "UTC")})
+    with pytest.raises(HeadraceError, match=r"^\[COLUMN_EXISTS\] column 'window_start' is there twice"):
+        sink.prepare({"account": pl.String(), "window_start": pl.Date(), "window": window}, [], 1)
 
 
 @given(st.integers(0, 5), st.integers(0, 5))

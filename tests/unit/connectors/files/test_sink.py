@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import polars as pl
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 import headrace as hr
 from headrace.connectors.files import sink as files
@@ -126,12 +126,46 @@ def test_a_driver_that_wakes_after_its_successor_listed_the_batch_leaves_the_suc
     monkeypatch.setattr(FileSink, wakes, asleep)
     if wakes == "publish":
         # The successor has removed what it had staged.
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(hr.HeadraceError, match=r"\[FILES_REMOVED\].*another driver has taken over"):
             sink.write(_rows(spark, 10), BATCH)
     else:
         assert sink.write(_rows(spark, 10), BATCH) == hr.Written(10, 0, already_marked=10)
     assert _listed(tmp_path) == list(range(10))
     assert pl.read_parquet(tmp_path / f"{NAME}-*" / "*.parquet").height == 10
+
+
+def test_a_folder_that_is_removed_while_a_batch_is_written_is_an_error_though_tasks_make_it_anew(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sink, root = hr.to_files(tmp_path / "out"), str(tmp_path / "out")
+    sink.write(_rows(spark, 10), BATCH)
+
+    def remove(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import shutil
+
+        shutil.rmtree(root)
+        yield from batches
+
+    removing = spark.range(0, 3, 1, 1).mapInArrow(remove, "id BIGINT")
+    with pytest.raises(hr.HeadraceError, match=r"\[MARK_LOST\] folder '.*out': .* should be batch 3 or 4, found none"):
+        sink.write(removing, LATER)
+    assert not (tmp_path / "out" / "_commits").exists()
+
+
+def test_files_that_are_removed_before_their_batch_is_listed_are_missed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, write_parts = FileSink(str(tmp_path), "parquet"), FileSink.write_parts
+
+    def removed(self: FileSink, frame: DataFrame, staging: Path) -> list[Row]:
+        parts = write_parts(self, frame, staging)
+        (staging / "parts" / parts[0].file).unlink()
+        return parts
+
+    monkeypatch.setattr(FileSink, "write_parts", removed)
+    with pytest.raises(hr.HeadraceError, match="FILES_REMOVED"):
+        sink.write(_rows(spark, 10), BATCH)
+    assert not (tmp_path / "_commits").exists()
 
 
 def test_a_batch_without_rows_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:

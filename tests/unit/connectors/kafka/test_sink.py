@@ -14,9 +14,10 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from headrace.connectors.base.sink import Mark, TaskSink, Unreachable
 from headrace.connectors.kafka.client import Cluster, Fenced, Message, send
-from headrace.connectors.kafka.sink import OVERHEAD, messages, to_kafka
+from headrace.connectors.kafka.sink import OVERHEAD, left_out, messages, to_kafka, too_large
 from headrace.connectors.kafka.transactions import BATCHES, MarkOffset, read_mark
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.rendering import REFUSED
 from headrace.secrets import Secret, secret
 from tests.writers import Writer
 
@@ -25,8 +26,7 @@ CLUSTER = Cluster(NOBODY, (), 1_000_000)
 
 
 def _keys(rows: pl.DataFrame, *key: str) -> list[bytes | None]:
-    taken, _ = messages(rows, key=key, format="json", max_bytes=1_000)
-    return [name for _, name in taken]
+    return [name for _, name in messages(rows, key=key, format="json")]
 
 
 def test_a_sink_prints_the_code_that_makes_it_and_hides_secrets() -> None:
@@ -90,18 +90,24 @@ def test_a_key_is_the_text_that_the_value_has_in_the_row() -> None:
 
 def test_a_raw_row_without_a_value_is_a_tombstone() -> None:
     rows = pl.DataFrame({"value": [b"v", None], "id": ["a", "b"]})
-    assert messages(rows, key=["id"], format="raw", max_bytes=1_000) == ([(b"v", b"a"), (None, b"b")], None)
+    assert messages(rows, key=["id"], format="raw") == [(b"v", b"a"), (None, b"b")]
 
 
-def test_a_row_that_is_too_large_is_refused_with_its_bytes_and_the_others_are_taken() -> None:
+def test_a_row_that_is_too_large_is_left_out_with_its_bytes_and_its_size() -> None:
     rows = pl.DataFrame({"id": ["a", "b", "c"], "pad": ["x", "x" * 2_000, "y"]})
-    taken, refused = messages(rows, key=["id"], format="json", max_bytes=1_000)
-    assert [key for _, key in taken] == [b"a", b"c"]
-    assert refused is not None
-    assert refused.schema == {"reason": pl.String, "detail": pl.String, "raw": pl.Binary}
-    assert refused["reason"].to_list() == ["MESSAGE_TOO_LARGE"]
-    assert refused["detail"].to_list() == [f"2020 bytes; at most {1_000 - OVERHEAD} are allowed"]
-    assert refused["raw"].to_list() == [b'{"id":"b","pad":"' + b"x" * 2_000 + b'"}']
+    every = messages(rows, key=["id"], format="json")
+    large = too_large(every, 1_000)
+    assert list(large) == [every[1]]
+    letters = left_out(rows, every, large)
+    assert letters.schema == left_out(rows, every, {}).schema == REFUSED
+    assert letters.rows() == [
+        (
+            "MESSAGE_TOO_LARGE",
+            f"2020 bytes; at most {1_000 - OVERHEAD} are allowed",
+            b'{"id":"b","pad":"' + b"x" * 2_000 + b'"}',
+        )
+    ]
+    assert left_out(rows, every, {}).is_empty()
 
 
 @pytest.mark.parametrize("mark", [Mark(3), Mark(3, 0, 0, 5), Mark(3, 0, 9, 1), Mark(3, 4_000_000, BATCHES - 2, 10**9)])

@@ -6,7 +6,7 @@ import csv
 import io
 import pickle
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import polars as pl
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from headrace.connectors.base.sink import TaskSink, Unreachable
 from headrace.connectors.postgres.connection import server_error
-from headrace.connectors.postgres.row_writer import csv_parts, put_all_but_refused
+from headrace.connectors.postgres.row_writer import RowWriter, csv_parts
 from headrace.connectors.postgres.sink import MarkTable, to_postgres
 from headrace.connectors.postgres.target_table import (
     TableName,
@@ -168,7 +168,7 @@ def test_an_existing_column_takes_what_it_can_keep(
 def test_both_types_are_named_when_they_do_not_fit() -> None:
     there = {"n": TargetColumn("text", "S", "text", False)}
     with pytest.raises(HeadraceError, match=r"COLUMN_TYPE.*'n' is text, the rows have Int64.*bigint"):
-        check_columns(there, {"n": pl.Int64()}, "table spend")
+        check_columns(there, {"n": pl.Int64()}, "table spend", upserts=False)
 
 
 @given(st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=5), min_size=1))
@@ -220,7 +220,8 @@ def test_what_passes_by_itself_is_waited_for_and_the_rest_is_an_error(
 class _Connection:
     """A connection of which only the savepoints are asked for."""
 
-    transaction = nullcontext
+    def transaction(self, *, force_rollback: bool) -> AbstractContextManager[bool]:
+        return nullcontext(force_rollback)
 
 
 def _put(
@@ -229,12 +230,13 @@ def _put(
     """What a table that fails at some rows takes, in its order, and what is refused."""
     taken: list[str] = []
 
-    def put(connection: Any, rows: pl.DataFrame) -> None:
+    def put(connection: Any, rows: pl.DataFrame) -> int:
         if fails(rows["text"].to_list()):
             raise problem
         taken.extend(rows["text"])
+        return 0
 
-    refused = put_all_but_refused(_Connection(), put, pl.DataFrame({"text": texts}))  # type: ignore[arg-type]
+    refused, _ = RowWriter(_Connection(), put).write(pl.DataFrame({"text": texts}))  # type: ignore[arg-type]
     return taken, refused
 
 

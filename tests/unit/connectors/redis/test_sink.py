@@ -77,16 +77,17 @@ def test_chunks_are_the_same_whatever_the_order_of_different_keys() -> None:
     changes = ["delete" if id % 3 == 0 else "insert" for id in range(2_500)]
     rows = pl.DataFrame({"id": range(2_500), "n": range(2_500), "change": changes})
     template = parse_template("n:{id}")
-    chunks = chunked(rows, template, "hash").chunks
+    chunks = chunked(rows, template, "hash", changelog=True).chunks
     assert [chunk.changes for chunk in chunks] == [CHUNK, CHUNK, 500]
-    assert chunked(rows.sample(fraction=1, shuffle=True, seed=7), template, "hash").chunks == chunks
+    shuffled = rows.sample(fraction=1, shuffle=True, seed=7)
+    assert chunked(shuffled, template, "hash", changelog=True).chunks == chunks
 
 
 def test_only_the_last_change_of_a_key_is_kept_and_a_delete_is_one() -> None:
     rows = pl.DataFrame(
         {"id": [1, 2, 1, 3], "n": [5, 6, 7, 8], "change": ["insert", "insert", "delete", "update_after"]}
     )
-    parts = chunked(rows, parse_template("n:{id}"), "json")
+    parts = chunked(rows, parse_template("n:{id}"), "json", changelog=True)
     assert parts.chunks == [RedisChunk(["n:1"], ["n:2", "n:3"], [b'{"id":2,"n":6}', b'{"id":3,"n":8}'])]
     assert parts.superseded == 1
 
