@@ -279,8 +279,8 @@ def test_rows_that_a_sink_refuses_are_dead_letters_and_the_others_arrive(
     listed = CliRunner().invoke(app, ["dead-letters", "list", str(place.checkpoint), "--json"])
     found = {(row["source"], row["reason"]) for row in json.loads(listed.stdout)}
     assert found == {("copy.main", reason) for reason in ("MESSAGE_TOO_LARGE", "KEY_NULL", "ROW_REFUSED")}
-    letters = committed_rows(place.checkpoint / "copy" / "dead_letters").filter(reason="ROW_REFUSED")["detail"]
-    assert ["no seven (SQLSTATE ZX001)" in letters, letters.str.contains("null value in column").sum()] == [True, 1]
+    details = committed_rows(place.checkpoint / "copy" / "dead_letters").filter(reason="ROW_REFUSED")["detail"]
+    assert ["no seven (SQLSTATE ZX001)" in details, details.str.contains("null value in column").sum()] == [True, 1]
     shown = CliRunner().invoke(app, ["dead-letters", "list", str(place.checkpoint)], env={"COLUMNS": "140"}).stdout
     assert "MESSAGE_TOO_LARGE" in shown
 
