@@ -117,6 +117,8 @@ class Packing:
         self._task = task
         self._bounds = task.time_bounds(given.operator.name)
         self._pending: list[pl.DataFrame] = []
+        self._pending_rows = 0
+        """The rows of which the pending partial results were made."""
         self._late: list[pl.DataFrame] = []
         self._failed: list[pl.DataFrame] = []
         # A step that spreads hot keys over tasks adds a column to the key that rows do not have.
@@ -141,6 +143,7 @@ class Packing:
             letters = failed_letters(combined.failed, step=self._operator.name, task=self._task)
             self._failed.append(letters)
         self._pending.append(combined.partials)
+        self._pending_rows += combined.accepted
         if sum(partials.height for partials in self._pending) > PENDING_ROWS:
             yield from self._blobs()
 
@@ -172,11 +175,13 @@ class Packing:
             partials = pl.concat(filled)
             slots, groups = self._task.slots_of(hashes_of(partials, self._intake.key))
             # Merged by key group where there are many rows: a small hash table is several times faster.
-            by = groups if len(filled) > 1 and partials.height > MERGED_TOGETHER else slots
+            # Where combining has hardly made frames smaller, merging them would not either; the state merges anyway.
+            merges = len(filled) > 1 and 2 * partials.height < self._pending_rows
+            by = groups if merges and partials.height > MERGED_TOGETHER else slots
             grouped = partials.with_columns(slots.alias(_SLOT), by.alias(_GROUP))
             merged: dict[int, list[pl.DataFrame]] = {}
             for (slot, _), part in grouped.partition_by(_SLOT, _GROUP, as_dict=True, include_key=False).items():
-                merged.setdefault(int(slot), []).append(part if len(filled) == 1 else self._intake.merge(part))
+                merged.setdefault(int(slot), []).append(self._intake.merge(part) if merges else part)
             for slot, parts in merged.items():
                 content = encode(pl.concat(parts))
                 for each in range(self._task.record.slots) if self._to_every_slot else (slot,):
@@ -184,4 +189,5 @@ class Packing:
                         each, self._task.partition, self._sequence, content, self._given.second, self._given.step
                     )
         self._pending.clear()
+        self._pending_rows = 0
         self._sequence += 1

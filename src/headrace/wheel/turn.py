@@ -110,18 +110,15 @@ class _Brought:
     intake: Intake
     partials: pl.DataFrame
     hashes: Hashes
-    is_merged: bool
-    """Whether all comes from one blob, in which no identity is there twice."""
 
     @classmethod
     def of(cls, intake: Intake, blobs: Sequence[bytes]) -> _Brought:
         partials = decode(blobs) if blobs else pl.DataFrame(schema=dict(intake.partial_schema))
-        return cls(intake, partials, hashes_of(partials, intake.key), len(blobs) <= 1)
+        return cls(intake, partials, hashes_of(partials, intake.key))
 
     def merged(self, places: npt.NDArray[np.int64] | None = None) -> pl.DataFrame:
         """The rows at these places, or all, merged: into a small hash table it is several times faster."""
-        rows = self.partials if places is None else self.partials[places]
-        return rows if self.is_merged else self.intake.merge(rows)
+        return self.intake.merge(self.partials if places is None else self.partials[places])
 
 
 def _report(operator: AnyOperator, task: Task, applied: Applied, summary: SlotSummary) -> StateReport:

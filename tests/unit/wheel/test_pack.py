@@ -75,9 +75,15 @@ def test_every_blob_holds_the_partials_of_one_slot(tmp_path: Path) -> None:
 
 
 def test_frames_of_one_task_are_combined_before_they_travel(tmp_path: Path) -> None:
-    frames = [rows(("a", 1.0, 1)), rows(), rows(("a", 2.0, 2)), rows(("a", 4.0, 3))]
+    frames = [rows(*[("a", 1.0, 1)] * 3), rows(), rows(*[("a", 2.0, 2)] * 3)]
     (blob,) = carried(frames, [Input(operator())], Here(tmp_path, OPEN).task())
-    assert decode([blob.blob]).select("n.count", "total.sum").rows() == [(3, 7.0)]
+    assert decode([blob.blob]).select("n.count", "total.sum").rows() == [(6, 9.0)]
+
+
+def test_frames_of_which_each_brings_other_keys_travel_as_they_are(tmp_path: Path) -> None:
+    frames = [rows(("a", 1.0, 1)), rows(("a", 2.0, 2))]
+    (blob,) = carried(frames, [Input(operator())], Here(tmp_path, OPEN).task())
+    assert decode([blob.blob]).select("n.count", "total.sum").rows() == [(1, 1.0), (1, 2.0)]
 
 
 def test_too_many_pending_rows_leave_in_several_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
