@@ -45,6 +45,7 @@ class Died(Exception):
     """The driver has died."""
 
 
+@pytest.mark.full
 def test_a_renamed_flow_goes_on_in_the_middle_of_the_batch_that_it_died_in(
     place: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
