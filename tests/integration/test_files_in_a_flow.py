@@ -105,3 +105,23 @@ def test_a_batch_that_runs_again_stops_until_its_files_are_as_they_were(place: A
     run()
     assert second.ids == sorted(committed_rows(place.root / "out")["id"]) == ["1", "2"]
     assert not (place.checkpoint / "read" / "dead_letters").exists()
+
+
+def test_an_output_folder_that_is_removed_between_batches_ends_the_flow(place: Any, spark: SparkSession) -> None:
+    out = place.root / "out"
+
+    @hr.pipeline(name="copy")
+    def copy(spark: SparkSession) -> None:
+        rows = hr.read_files(spark, place.landing, format="json", schema=SCHEMA, name="payments")
+        hr.write("copy", rows, hr.to_files(out))
+
+    place.land("1", ("1", "a", 5, "10:05:00"))
+    running = copy.start(checkpoint=place.checkpoint, mode=hr.micro_batch("100 milliseconds"), spark=spark)
+    _until(lambda: [flow.batch for flow in statuses(place.checkpoint)] == [0])
+    shutil.rmtree(out)
+    place.land("2", ("2", "a", 5, "10:06:00"))
+    with pytest.raises(hr.HeadraceError, match=r"^\[MARK_LOST\] folder '.*out': .* should be batch 0 or 1, found none"):
+        running.wait()
+    with pytest.raises(hr.HeadraceError, match=r"^\[MARK_LOST\] folder '.*out'"):
+        copy.run(checkpoint=place.checkpoint, mode=hr.available_now(), spark=spark)
+    assert not out.exists()
