@@ -7,6 +7,7 @@ from .connectors.delta.sink import to_delta
 from .connectors.delta.source import read_delta
 from .connectors.delta.table import delta_table
 from .connectors.development import memory, to_console, to_memory
+from .connectors.files.results import read_results
 from .connectors.files.sink import to_files
 from .connectors.files.small_table import file_table
 from .connectors.files.source import read_files
@@ -14,6 +15,7 @@ from .connectors.http.lookup import http_lookup
 from .connectors.http.sink import to_http
 from .connectors.kafka.sink import to_kafka
 from .connectors.kafka.source import read_kafka
+from .connectors.kafka.topics import topic
 from .connectors.mqtt.source import read_mqtt
 from .connectors.opensearch.sink import to_opensearch
 from .connectors.postgres.changes.source import read_postgres_changes
@@ -149,6 +151,7 @@ __all__ = [
     "read_kafka",
     "read_mqtt",
     "read_postgres_changes",
+    "read_results",
     "read_state",
     "redis_lookup",
     "reducing_state",
@@ -176,6 +179,7 @@ __all__ = [
     "to_postgres",
     "to_redis",
     "top",
+    "topic",
     "tumbling",
     "tumbling_window",
     "update_for",

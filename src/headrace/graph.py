@@ -254,17 +254,18 @@ class Graph:
             tuple(name for name in self.steps if NodeId("step", name) in found),
         )
 
-    def nodes_behind(self, frame: DataFrame) -> frozenset[NodeId]:
-        found: set[NodeId] = set()
+    def origins_behind(self, frame: DataFrame) -> Iterator[Origin]:
+        """The origins of the sources and steps that give a frame its rows."""
         plans = [Plan.of(frame)]
         while plans:
             plan = plans.pop()
-            nodes = self.nodes_of_function(plan.function)
-            if nodes is None:
-                plans += plan.children
+            if plan.function in self.functions:
+                yield self.functions[plan.function][1]
             else:
-                found |= nodes
-        return frozenset(found)
+                plans += plan.children
+
+    def nodes_behind(self, frame: DataFrame) -> frozenset[NodeId]:
+        return frozenset[NodeId]().union(*(origin.nodes for origin in self.origins_behind(frame)))
 
     def gives_changelog(self, nodes: frozenset[NodeId]) -> bool:
         """Whether a function of these nodes gives a changelog: its last step with state decides, else its source."""
@@ -302,6 +303,25 @@ def comes_from_source(frame: DataFrame) -> bool:
     """Whether a frame has rows of a source of the pipeline that is being defined, if one is."""
     graph = _ACTIVE.get()
     return graph is not None and any(graph.nodes_in(frame))
+
+
+def graph_behind(*frames: DataFrame, reader: str) -> Graph:
+    """The active pipeline's graph, for frames with rows of its sources; Spark's own streams and tables are refused."""
+    for frame in frames:
+        if frame.isStreaming:
+            raise DefinitionError(
+                "STREAM_NOT_WRAPPED",
+                f"{reader} was given a stream that Spark reads by itself, so Headrace knows no position in it. Wrap "
+                "it in the pipeline: hr.source(frame, name='payments').",
+            )
+        if not comes_from_source(frame):
+            raise DefinitionError(
+                "NOT_A_STREAM",
+                f"{reader} was given a table, without rows of a source of the pipeline. For a stream use "
+                "hr.read_files(...) or another of hr.read_.... To run a step once over a table use "
+                "hr.over(frame, step, time='at'), and Spark's own frame.write.",
+            )
+    return active_graph()
 
 
 def active_graph() -> Graph:

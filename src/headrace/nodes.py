@@ -49,6 +49,20 @@ class DeclaredState:
     time: Literal["event", "clock"]
 
 
+@dataclass(frozen=True, slots=True)
+class ResultVersions:
+    """Which rows are versions of one result, so that the last one counts."""
+
+    key: tuple[tuple[str, ...], ...] = ()
+    """The columns, or fields of columns, that identify a result."""
+    revision: str | None = None
+    """The column that numbers the versions."""
+    change: str | None = None
+    """The column that says whether a row takes a result back."""
+    unknown: str | None = None
+    """Why it is not known which rows belong together; None where it is."""
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StepDefinition(ABC):
     """What a step declares about itself, which plans, reports and both engines read."""
@@ -100,6 +114,11 @@ class StepDefinition(ABC):
     def corrects(self) -> bool:
         """Whether late rows lead to further results, marked in the column ``pane``."""
         return False
+
+    @property
+    def versions(self) -> ResultVersions | None:
+        """What identifies a result among those that replace it or take it back; None where no column does."""
+        return None
 
     @property
     def combines(self) -> bool:

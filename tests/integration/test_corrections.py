@@ -7,11 +7,14 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import polars as pl
 import psycopg
 import pytest
+from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.connectors.files.results import Results
 from headrace.operators.windows.window_step import WindowStep
 from headrace.services.service import Service
 from tests.models import fixed_windows as model
@@ -82,7 +85,8 @@ def test_a_corrected_table_equals_the_batch_computation(
             "postgres": hr.to_postgres(name, dsn=postgres.dsn, upsert_on=key),
             "delta": hr.to_delta(str(table), upsert_on=key),
         }
-        hr.write("spend", (payments.transform(step), *(kinds[sink] for sink in sinks)))
+        log = hr.to_files(place.root / "log")
+        hr.write("spend", (payments.transform(step), log, *(kinds[sink] for sink in sinks)))
 
     corrected.run(checkpoint=place.checkpoint, mode=hr.available_now(drain=True), spark=spark)
     answer = answer_to(events)
@@ -92,11 +96,13 @@ def test_a_corrected_table_equals_the_batch_computation(
         stored = connection.execute(query).fetchall()
     assert _latest(stored) == truth
     assert any(row[4] > 0 for row in stored)
-    if "delta" not in sinks:
-        return
-    delta = spark.read.format("delta").load(str(table))
-    table_rows = delta.selectExpr("account", "unix_micros(window.start)", "spent", "payments", "revision").collect()
-    assert _latest([tuple(row) for row in table_rows]) == truth
+    tables = [hr.read_results(spark, place.root / "log", latest=True)]
+    tables += [spark.read.format("delta").load(str(table))] if "delta" in sinks else []
+    for each in tables:
+        rows = each.selectExpr("account", "unix_micros(window.start)", "spent", "payments", "revision").collect()
+        assert _latest([tuple(row) for row in rows]) == truth
+    shown = Results(place.root / "log").latest().sort("account", "window")
+    assert_frame_equal(shown, pl.from_arrow(tables[0].toArrow()).sort("account", "window"), check_dtypes=False)
 
 
 def _latest(rows: list[Any]) -> dict[tuple[str, int], tuple[int, int]]:

@@ -192,7 +192,7 @@ def _break_parts(batch: int, broken: Callable[[str], Callable[[PartWriter], Part
 
     def part_writer(staging: str, format: Any) -> PartWriter:
         writer = original(staging, format)
-        return broken(staging)(writer) if _is_of("spend.main", Path(staging).parent, batch) else writer
+        return broken(staging)(writer) if _is_of("spend.main", Path(staging), batch) else writer
 
     files._part_writer = part_writer
 

@@ -193,8 +193,45 @@ def _no_sink(spark: SparkSession) -> None:
     hr.write("rows", (_read(spark),))
 
 
-def _not_a_stream(spark: SparkSession) -> None:
-    hr.write("rows", spark.range(3), hr.to_console())
+def _stream_of_spark(spark: SparkSession) -> DataFrame:
+    return spark.readStream.format("rate").load()
+
+
+def _table(spark: SparkSession) -> DataFrame:
+    return spark.sql("SELECT 'a' AS account, now() AS at")
+
+
+def _write_of_a_table(spark: SparkSession) -> None:
+    hr.write("rows", _table(spark), hr.to_console())
+
+
+def _write_of_a_stream(spark: SparkSession) -> None:
+    hr.write("rows", _stream_of_spark(spark), hr.to_console())
+
+
+def _step_over_a_table(spark: SparkSession) -> None:
+    _hourly()(_table(spark))
+
+
+def _step_over_a_stream(spark: SparkSession) -> None:
+    _hourly()(_stream_of_spark(spark))
+
+
+def _step_over_a_stream_joined_to_ours(spark: SparkSession) -> None:
+    _hourly()(_timed(spark).crossJoin(_stream_of_spark(spark)))
+
+
+def _lookup_of_a_stream(spark: SparkSession) -> None:
+    levels = hr.redis_lookup("redis://cache", key="level:{account}")
+    hr.lookup("levels", levels, on="account", output="level INT", on_failure="null")(_stream_of_spark(spark))
+
+
+def _event_time_of_a_table(spark: SparkSession) -> None:
+    _table(spark).transform(hr.event_time("at"))
+
+
+def _event_time_of_a_stream(spark: SparkSession) -> None:
+    _stream_of_spark(spark).transform(hr.event_time("timestamp"))
 
 
 def _over_a_stream(spark: SparkSession) -> None:
@@ -212,6 +249,15 @@ def _nothing_written(spark: SparkSession) -> None:
 
 EXISTING = "Existing columns: id, account, amount, tags, at."
 UNITS = "microsecond, millisecond, second, minute, hour, day, week"
+A_STREAM = (
+    "[STREAM_NOT_WRAPPED] {} was given a stream that Spark reads by itself, so Headrace knows no position in it. "
+    "Wrap it in the pipeline: hr.source(frame, name='payments')."
+)
+A_TABLE = (
+    "[NOT_A_STREAM] {} was given a table, without rows of a source of the pipeline. For a stream use "
+    "hr.read_files(...) or another of hr.read_.... To run a step once over a table use hr.over(frame, step, "
+    "time='at'), and Spark's own frame.write."
+)
 MISTAKES: list[tuple[Define, str]] = [
     (
         _missing_folder,
@@ -366,11 +412,14 @@ MISTAKES: list[tuple[Define, str]] = [
         "hr.to_..., or a class with guarantee and write.",
     ),
     (_no_sink, "[SINK_MISSING] flow 'rows': an output has no sink. Add one, as hr.to_console()."),
-    (
-        _not_a_stream,
-        "[NOT_A_STREAM] flow 'rows': the frame does not come from a source of Headrace. Read it with "
-        "hr.read_files, hr.read_kafka or another of hr.read_..., or hr.generate.",
-    ),
+    (_write_of_a_table, A_TABLE.format("flow 'rows'")),
+    (_write_of_a_stream, A_STREAM.format("flow 'rows'")),
+    (_step_over_a_table, A_TABLE.format("step 'hourly'")),
+    (_step_over_a_stream, A_STREAM.format("step 'hourly'")),
+    (_step_over_a_stream_joined_to_ours, A_STREAM.format("step 'hourly'")),
+    (_lookup_of_a_stream, A_STREAM.format("step 'levels'")),
+    (_event_time_of_a_table, A_TABLE.format("hr.event_time('at', out_of_order='0 seconds')")),
+    (_event_time_of_a_stream, A_STREAM.format("hr.event_time('timestamp', out_of_order='0 seconds')")),
     (
         _over_a_stream,
         "[OVER_A_STREAM] step 'hourly': hr.over runs once over tables, and this frame is a stream. In a pipeline apply "
@@ -414,6 +463,16 @@ def test_a_mistake_is_shown_with_the_authors_own_line(spark: SparkSession, landi
 def test_check_reports_a_mistake_as_a_finding_instead_of_raising_it(spark: SparkSession, landing: Path) -> None:
     found = hr.pipeline(name="spend")(_missing_folder).check(spark=spark)
     assert [(finding.id, finding.severity) for finding in found] == [("SOURCE_MISSING", "error")]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("frame", "said"), [(_table, A_TABLE), (_stream_of_spark, A_STREAM)])
+def test_outside_of_a_pipeline_a_step_says_what_takes_such_a_frame(
+    frame: Callable[[SparkSession], DataFrame], said: str, spark: SparkSession
+) -> None:
+    with pytest.raises(hr.DefinitionError) as raised:
+        frame(spark).transform(_hourly())
+    assert str(raised.value).startswith(said.format("step 'hourly'"))
 
 
 @pytest.mark.spark

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+README = Path(__file__).parents[2] / "README.md"
+DOCS = README.parent / "docs"
 WITHOUT_EXAMPLES = ("concepts.md", "delivery-guarantees.md")
-ON_SPARK = (DOCS / "state.md", DOCS / "how-to" / "bounded-data.md")
+HOW_TO = DOCS / "how-to"
+ON_SPARK = (DOCS / "state.md", HOW_TO / "bounded-data.md", HOW_TO / "bring-your-own-stream.md")
 """Their examples run on Spark."""
-HOW_TO = {DOCS / "how-to" / page for page in ("spark-streams.md", "testing.md")}
-PAGES = {*DOCS.glob("*.md"), *(DOCS / "windows").glob("*.md"), *HOW_TO} - {DOCS / page for page in WITHOUT_EXAMPLES}
+RUN = {HOW_TO / page for page in ("spark-streams.md", "results.md", "testing.md")}
+PAGES = {*DOCS.glob("*.md"), *(DOCS / "windows").glob("*.md"), *RUN} - {DOCS / page for page in WITHOUT_EXAMPLES}
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
@@ -38,7 +40,9 @@ def test_the_examples_of_a_page_run_on_spark(page: Path, tmp_path: Path, monkeyp
     _run_examples(page)
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
+@pytest.mark.parametrize(
+    "page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda page: str(page.relative_to(README.parent))
+)
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     missing = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert missing == []

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from headrace import __version__
 from headrace.cli.checkpoints import changes, dead_letters, log, status
 from headrace.cli.pipelines import check, draw, explain, run
+from headrace.cli.results import show
 from headrace.cli.services import services
 from headrace.errors import HeadraceError
 
@@ -102,7 +103,7 @@ def detect(
         raise typer.Exit(1)
 
 
-for verb in (run, check, explain, draw, status, log):
+for verb in (run, show, check, explain, draw, status, log):
     app.command()(verb)
 app.add_typer(changes, name="checkpoint")
 app.add_typer(dead_letters, name="dead-letters")

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from headrace.cli.checkpoints import AsJson
+from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from headrace.services.service import Service
@@ -84,6 +85,30 @@ def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
         shown_state = f"[{STYLES.get(state, 'default')}]{state}[/]"
         table.add_row(server.name, shown_state, str(pid or ""), server.address, str(shown_folder))
     Console().print(table)
+
+
+@services.command()
+def topic(
+    name: Annotated[str, typer.Argument(help="The topic's name.")],
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="How many partitions a new topic has.")] = 1,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Create a topic in the folder's Kafka, unless it exists.
+
+    Example: headrace services topic payments --partitions 4
+    """
+    from headrace.connectors.kafka.client import Cluster
+    from headrace.connectors.kafka.sink import MAX_BYTES
+    from headrace.connectors.kafka.topics import TopicSettings
+
+    [kafka] = _servers(folder, ["kafka"])
+    if not kafka.is_running():
+        raise HeadraceError(
+            "SERVICE_NEEDS_KAFKA", f"no Kafka broker runs in {kafka.folder}. Start it first: headrace services up kafka"
+        )
+    settings = TopicSettings(partitions, None, ())
+    created, found = settings.create(Cluster(kafka.address, (), MAX_BYTES), name)
+    print(f"topic {name} {'created' if created else 'exists'}, with {found} partition{'s' if found > 1 else ''}")
 
 
 def _servers(folder: Path, names: list[str] | None = None) -> list[Service]:

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from headrace.durations import Duration, microseconds, not_too_long, positive_microseconds, spoken
 from headrace.errors import DefinitionError, check_choice
-from headrace.graph import active_graph
+from headrace.graph import graph_behind
 from headrace.nodes import NodeId
 from headrace.stability import stable
 
@@ -105,7 +105,7 @@ class TimeStrategy:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The same source with its time declared; the frame must come straight from a source."""
-        timed = active_graph().origin_of(frame).timed(self)
+        timed = graph_behind(frame, reader=repr(self)).origin_of(frame).timed(self)
         if timed is None:
             raise DefinitionError(
                 "EVENT_TIME_NOT_AT_SOURCE",

@@ -14,11 +14,12 @@ from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import tagged, tagged_node, time_fields
-from headrace.graph import Graph, Origin, PackedOrigin, PassedOrigin, SideOutput, StepNode, active_graph
+from headrace.graph import Graph, Origin, PackedOrigin, PassedOrigin, SideOutput, StepNode, graph_behind
 from headrace.nodes import NodeId, StepDefinition
 from headrace.operators.changelog_guard import check_events, check_not_a_changelog
 from headrace.operators.origins import whole_of
 from headrace.operators.unsupported_operations import UnsupportedOperations
+from headrace.operators.versions import marked
 from headrace.schemas import polars_schema, spark_schema
 from headrace.wheel.operator import AnyOperator
 from headrace.wheel.pack import Input
@@ -74,7 +75,7 @@ def _time_of(frame: DataFrame, graph: Graph, *, step: str, changelog: bool) -> S
 
 def place(step: Step, *frames: DataFrame) -> StepOutputs:
     """Put a step after one or two frames of the active pipeline."""
-    graph = active_graph()
+    graph = graph_behind(*frames, reader=f"step {step.name!r}")
     for frame in frames:
         UnsupportedOperations(f"step {step.name!r}", graph.is_node).check(frame)
     times = [
@@ -102,7 +103,7 @@ def place(step: Step, *frames: DataFrame) -> StepOutputs:
     results = partial(turned, operator=operator)
     label = f"headrace.state.{step.name}"
     node = NodeId("step", step.name)
-    output = tagged(spark_schema(operator.output_schema).fields, operator.output_time, node)
+    output = marked(tagged(spark_schema(operator.output_schema).fields, operator.output_time, node), step)
     behind = frozenset({node}).union(*(origin.nodes for origin in origins))
     # A step that reads this very frame runs in the same function.
     placed = graph.register_frame(
@@ -192,14 +193,8 @@ def place_stateless(step: Step, *frames: DataFrame) -> StepOutputs:
     The next step reads by the time and the watermark of the node before this one.
     """
     step.check_inputs(len(frames))
-    frame, graph = frames[0], active_graph()
+    frame, graph = frames[0], graph_behind(frames[0], reader=f"step {step.name!r}")
     sources, steps = graph.nodes_in(frame)
-    if not sources:
-        raise DefinitionError(
-            "NOT_A_STREAM",
-            f"step {step.name!r}: the frame does not come from a source of Headrace. Read it with hr.read_files, "
-            "hr.read_kafka or another of hr.read_..., or hr.generate.",
-        )
     UnsupportedOperations(f"step {step.name!r}", graph.is_node).check(frame)
     times = time_fields(frame.schema)
     operator: Stateless = step.bind(polars_schema(frame.schema), times[0].name if times else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.sink import AnySink, DriverSink, Sink, TaskSink, UserSink
 from headrace.errors import DefinitionError
-from headrace.graph import FlowNode, Graph, MainOutput, SideOutput, active_graph
+from headrace.graph import FlowNode, Graph, MainOutput, SideOutput, graph_behind
 from headrace.operators.changelog_guard import is_changelog
 from headrace.operators.unsupported_operations import UnsupportedOperations
+from headrace.operators.versions import versions_of
 from headrace.plans import Plan
 from headrace.stability import stable
 from headrace.wheel.side_rows import side_frame
@@ -36,7 +37,6 @@ def write(name: str, *outputs: Any) -> None:
     >>> spend.name
     'spend'
     """
-    graph = active_graph()
     if not outputs:
         raise DefinitionError(
             "FLOW_EMPTY",
@@ -46,6 +46,7 @@ def write(name: str, *outputs: Any) -> None:
     given = [(output, _sinks(name, sinks)) for output, *sinks in pairs]
     main = [(output, sinks) for output, sinks in given if not isinstance(output, SideOutput)]
     side = [(output, sinks) for output, sinks in given if isinstance(output, SideOutput)]
+    graph = graph_behind(*(frame for frame, _ in main), reader=f"flow {name!r}")
     mains = _mains(graph, main, [output for output, _ in side])
     node = FlowNode(name, mains, tuple(side), *graph.nodes_in(*(each.frame for each in mains)))
     _check(graph, node)
@@ -62,7 +63,7 @@ def _mains(
     graph: Graph, given: Sequence[tuple[DataFrame, tuple[AnySink, ...]]], side: Sequence[SideOutput]
 ) -> tuple[MainOutput, ...]:
     """The main outputs: those given, and without a sink that of each step of which only a side output is written."""
-    frames = [(graph.nodes_in(frame)[1], frame, sinks) for frame, sinks in given]
+    frames = [(graph.nodes_in(frame)[1], frame, _told(sinks, frame, graph)) for frame, sinks in given]
     for output in side:
         if not any(output.step in steps for steps, _, _ in frames):
             frames.append((graph.nodes_in(output.main)[1], output.main, ()))
@@ -74,6 +75,12 @@ def _mains(
         MainOutput(name, frame, sinks, is_changelog(frame, graph))
         for name, (_, frame, sinks) in zip(numbered, frames, strict=True)
     )
+
+
+def _told(sinks: Iterable[AnySink], frame: DataFrame, graph: Graph) -> tuple[AnySink, ...]:
+    """Sinks that know which rows of their output replace others."""
+    versions = versions_of(frame, graph)
+    return tuple(sink.of_results(versions) if isinstance(sink, DriverSink) else sink for sink in sinks)
 
 
 def _sinks(flow: str, given: list[Any]) -> tuple[AnySink, ...]:
@@ -91,12 +98,6 @@ def _sinks(flow: str, given: list[Any]) -> tuple[AnySink, ...]:
 
 
 def _check(graph: Graph, node: FlowNode) -> None:
-    if not all(any(graph.nodes_in(main.frame)) for main in node.mains):
-        raise DefinitionError(
-            "NOT_A_STREAM",
-            f"flow {node.name!r}: the frame does not come from a source of Headrace. Read it with hr.read_files, "
-            "hr.read_kafka or another of hr.read_..., or hr.generate.",
-        )
     for output, _ in node.side_sinks:
         if output.name not in graph.steps[output.step].side_outputs:
             raise DefinitionError(

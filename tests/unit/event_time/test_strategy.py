@@ -69,11 +69,6 @@ def test_a_strategy_is_printed_as_it_is_written() -> None:
     assert repr(hr.processing_time()) == "hr.processing_time('processed_at')"
 
 
-def test_a_strategy_outside_a_pipeline_says_where_it_belongs() -> None:
-    with pytest.raises(DefinitionError, match=r"\[NO_PIPELINE\]"):
-        hr.event_time("at")(None)  # type: ignore[arg-type]
-
-
 def test_delays_that_leave_the_calendar_are_refused() -> None:
     with pytest.raises(DefinitionError, match=r"\[DURATION_TOO_LONG\] out_of_order="):
         hr.event_time("at", out_of_order="400001 days")

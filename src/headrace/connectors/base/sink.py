@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.event_time.record import MarkedBatch
+from headrace.nodes import ResultVersions
 from headrace.stability import stable
 
 Guarantee = Literal["exactly_once", "at_least_once"]
@@ -119,6 +120,10 @@ class DriverSink(Sink):
     def changelog_mode(self) -> ChangelogMode:
         """What the sink does with changes."""
         return "log"
+
+    def of_results(self, versions: ResultVersions | None) -> DriverSink:
+        """The same sink for rows of which some replace others; None where each is a result of its own."""
+        return self
 
     def prepare(self, frame: DataFrame) -> None:
         """Before the first batch: fail if rows with the frame's columns cannot be written."""

@@ -1,15 +1,17 @@
-"""The file sink: an attempt at a batch is one folder, renamed into place, and the one that is listed counts."""
+"""The file sink: an attempt at a batch is one folder, and the first one that is renamed into place counts."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,22 +28,27 @@ from headrace.connectors.base.sink import (
     Written,
     already_written,
 )
+from headrace.connectors.files.results import BatchListing, read_listing
 from headrace.errors import HeadraceError, check_choice
+from headrace.json_codec import encode
+from headrace.nodes import ResultVersions
 from headrace.rendering import json_lines
 from headrace.schemas import from_arrow
 from headrace.stability import stable
-from headrace.storage import COMMITS, durable_file, sync_folder
+from headrace.storage import COMMITS, durable_file, sync_folder, write_durably
 
 STAGING = "_staging"
-"""The subfolder with a folder for each attempt, until another one or this one is listed."""
-PARTS = "parts"
-"""The folder in that of an attempt that its tasks write, and which is moved into place."""
+"""The subfolder with a folder for each attempt."""
+BATCH = "headrace_batch"
+"""A batch's folder is a partition in the eyes of Spark and others, which do not look into other folders."""
+LISTING = "_commit.json"
+"""The file in a batch's folder that lists the others; ``_commits`` has a copy."""
 Format = Literal["parquet", "json"]
 
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """The commits of one output, numbered without gaps; each is created only if it is absent.
+    """The commits of one output, numbered without gaps; each is a folder that appears only if it is absent.
 
     So of two copies of a checkpoint one gets the next number, however they divide their rows into batches.
     """
@@ -63,23 +70,33 @@ class Commits:
     def name(self, number: int) -> str:
         return f"{self.writer}-{self.batch.generation:04d}-{number:010d}"
 
+    def folder(self, number: int) -> Path:
+        return self.root / f"{BATCH}={self.name(number)}"
+
     def mark(self) -> Mark | None:
         """That of the commit after the last one that the log knows; if there is none, that of the last one."""
         for number in (self.done + 1, self.done):
-            commit = _commit_file(self.root, self.name(number))
-            if commit.exists():
-                listed = _listing(commit)
-                return Mark(0, self.batch.generation, listed["batch"], listed["rows"], listed["token"])
+            folder = self.folder(number)
+            if folder.exists():
+                listed = read_listing(folder / LISTING)
+                return Mark(0, listed.generation, listed.batch, listed.rows, listed.token)
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class FileSink(DriverSink):
-    """A folder of Parquet or JSON-lines files, with a subfolder for each batch that had rows."""
+    """A folder of Parquet or JSON-lines files, with a subfolder for each batch that had rows.
+
+    Whoever reads the folder without the list of commits sees the same batches: one appears by a rename, as a whole.
+    """
 
     guarantee: ClassVar[Guarantee] = "exactly_once"
     path: str
     format: Format
+    versions: ResultVersions | None = None
+
+    def of_results(self, versions: ResultVersions | None) -> FileSink:
+        return replace(self, versions=versions)
 
     @property
     def target(self) -> str:
@@ -92,40 +109,36 @@ class FileSink(DriverSink):
         root, part = Path(self.path).absolute(), WriterBatch(batch, 0, batch.last)
         commits = Commits(root, batch)
         already_written(part, commits.mark(), place=self.place)
-        name = commits.name(commits.done + 1)
-        attempt = f"{name}-{batch.batch}-{uuid.uuid4().hex}"
-        left_over = list((root / STAGING).glob(f"{commits.writer}-*"))
-        for other in left_over:
-            shutil.rmtree(other / PARTS, ignore_errors=True)
-        staging = root / STAGING / attempt
+        name, folder = commits.name(commits.done + 1), commits.folder(commits.done + 1)
+        for left_over in (root / STAGING).glob(f"{commits.writer}-*"):
+            _discard(left_over)
+        staging = root / STAGING / f"{name}-{uuid.uuid4().hex}"
         parts = self.write_parts(frame, staging)
         # The folder may have been removed meanwhile, and tasks make it anew.
-        is_listed = already_written(part, commits.mark(), place=self.place)
+        is_ours = not already_written(part, commits.mark(), place=self.place)
         out, rows = sum(part.out for part in parts), sum(part.rows for part in parts)
-        commit = _commit_file(root, name)
-        if rows == 0 and not is_listed:
+        if is_ours and rows == 0:
             return Written(out, rows)
-        if not is_listed:
-            self.publish(staging, root / attempt, {part.file for part in parts})
-            files = [f"{attempt}/{part.file}" for part in parts]
-            about = {"generation": batch.generation, "batch": batch.batch, "token": batch.token}
-            self.commit(commit, {"format": self.format, "files": files, "rows": rows, **about})
-        for each in (staging, *left_over):
-            _remove_unless_listed(root, each)
-        # Another driver may have been faster, of this checkpoint or of a copy.
-        already_written(part, commits.mark(), place=self.place)
-        counted = _counted(commit) == attempt
-        return Written(out, rows) if counted else Written(out, 0, already_marked=int(_listing(commit)["rows"]))
+        if is_ours:
+            files, schema = tuple(f"{folder.name}/{part.file}" for part in parts), frame._jdf.schema().toDDL()
+            about = batch.generation, batch.batch, batch.token
+            is_ours = self.publish(
+                staging, folder, BatchListing(self.format, schema, files, rows, *about, self.versions)
+            )
+            # Another driver may have been faster, of this checkpoint or of a copy.
+            already_written(part, commits.mark(), place=self.place)
+        _discard(staging)
+        self.commit(root / COMMITS / f"{name}.json", (folder / LISTING).read_bytes())
+        return Written(out, rows) if is_ours else Written(out, 0, already_marked=read_listing(folder / LISTING).rows)
 
     def write_parts(self, frame: DataFrame, staging: Path) -> list[Row]:
         """Run the frame once; every task writes one file and returns its name."""
-        part = _part_writer(str(staging / PARTS), self.format)
+        part = _part_writer(str(staging), self.format)
         return frame.mapInArrow(part, "file STRING, out BIGINT, rows BIGINT").collect()
 
-    def publish(self, staging: Path, folder: Path, files: Collection[str]) -> None:
-        """Move an attempt's files into their folder; what is left in the staging folder says that there is one."""
-        parts = staging / PARTS
-        found = {file.name for file in parts.glob("*")}
+    def publish(self, staging: Path, folder: Path, listing: BatchListing) -> bool:
+        """Move an attempt's files into place with their list, unless another attempt is there; whether they are."""
+        found, files = {file.name for file in staging.glob("*")}, {Path(file).name for file in listing.files}
         if not found.issuperset(files):
             raise HeadraceError(
                 "FILES_REMOVED",
@@ -134,14 +147,21 @@ class FileSink(DriverSink):
             )
         # A task that ran twice has written two files, and one of them counts.
         for file in found.difference(files):
-            (parts / file).unlink()
-        sync_folder(parts)
-        parts.replace(folder)
+            (staging / file).unlink()
+        write_durably(staging / LISTING, json.dumps(encode(listing)))
+        try:
+            # This never replaces a folder that is not empty: of two attempts the first one counts.
+            staging.rename(folder)
+        except OSError as problem:
+            if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return False
         sync_folder(folder.parent)
+        return True
 
-    def commit(self, file: Path, listing: dict[str, Any]) -> None:
-        """List an attempt's files, unless another attempt is listed; this commits the batch."""
-        LocalStorage(file.parent).claim(file.name, json.dumps(listing).encode())
+    def commit(self, file: Path, listing: bytes) -> None:
+        """List a batch that is in place, unless it is listed already."""
+        LocalStorage(file.parent).claim(file.name, listing)
 
     def __repr__(self) -> str:
         return f"hr.to_files({self.path!r}, format={self.format!r})"
@@ -149,7 +169,9 @@ class FileSink(DriverSink):
 
 @stable
 def to_files(path: str | os.PathLike[str], *, format: Format = "parquet") -> FileSink:
-    """Write results as files, batch by batch, exactly once; ``hr.read_files`` reads them back.
+    """Write results as files, batch by batch, exactly once.
+
+    ``hr.read_results`` reads them back as a table, as Spark's own reader does, and ``hr.read_files`` as a stream.
 
     >>> to_files("out/spend", format="json")
     hr.to_files('out/spend', format='json')
@@ -158,40 +180,12 @@ def to_files(path: str | os.PathLike[str], *, format: Format = "parquet") -> Fil
     return FileSink(os.fspath(path), format)
 
 
-def _commit_file(root: Path, name: str) -> Path:
-    return root / COMMITS / f"{name}.json"
-
-
-def _listing(commit: Path) -> dict[str, Any]:
-    """What a commit file says."""
-    try:
-        return dict(json.loads(commit.read_text(encoding="utf-8")))
-    except ValueError as problem:
-        raise HeadraceError(
-            "COMMIT_DAMAGED",
-            f"{str(commit)!r} was truncated or changed ({problem}), so nobody knows which files of its batch count. "
-            "Put it back from a copy: commits never change.",
-        ) from None
-
-
-def _counted(commit: Path) -> str:
-    """The attempt that a commit file lists."""
-    return str(_listing(commit)["files"][0]).partition("/")[0]
-
-
-def _remove_unless_listed(root: Path, staging: Path) -> None:
-    """Remove what is left of an attempt: its staging folder, and its files unless they are those that count.
-
-    Only where its batch is listed: before, a driver that sleeps could still list this attempt.
-    """
-    attempt = staging.name
-    commit = _commit_file(root, attempt.rsplit("-", 2)[0])
-    if commit.exists():
-        # Parts first, so that a driver that wakes up cannot move them into place any more.
-        shutil.rmtree(staging / PARTS, ignore_errors=True)
-        if _counted(commit) != attempt:
-            shutil.rmtree(root / attempt, ignore_errors=True)
-        shutil.rmtree(staging, ignore_errors=True)
+def _discard(staging: Path) -> None:
+    """Remove what is left of an attempt. It has another name first: who wakes up cannot move half of it into place."""
+    removed = staging.with_name(f"{staging.name}~")
+    with suppress(FileNotFoundError):
+        staging.rename(removed)
+        shutil.rmtree(removed)
 
 
 def _part_writer(staging: str, format: Format) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

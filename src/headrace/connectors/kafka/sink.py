@@ -20,6 +20,7 @@ from headrace.connectors.base.sink import (
     check_delivery,
 )
 from headrace.connectors.kafka.client import PATIENCE, Cluster, Fenced, Message, Reports, let_go, unknown_topic
+from headrace.connectors.kafka.topics import TopicSettings, create_missing
 from headrace.connectors.kafka.transactions import claim, read_marks, write_each_time, write_once
 from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.keys import key_columns
@@ -151,6 +152,7 @@ class KafkaSink:
     format: Format
     writers: int | None
     guarantee: Guarantee
+    create: TopicSettings | None = None
 
     @property
     def target(self) -> str:
@@ -173,6 +175,8 @@ class KafkaSink:
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
         self._check_columns(columns)
+        if self.create is not None:
+            create_missing(self.cluster, self.topic, self.create)
         check_topic(self.cluster, self.topic, keyed=bool(self.partition_by))
         if self.guarantee == "exactly_once":
             with ThreadPoolExecutor(CLAIMS_AT_ONCE) as threads:
@@ -227,7 +231,8 @@ class KafkaSink:
     def __repr__(self) -> str:
         where, options = {"servers": self.cluster.servers}, shown_options(dict(self.cluster.options)) or None
         how = {"key": self.partition_by, "format": self.format, "writers": self.writers, "guarantee": self.guarantee}
-        return call_text(to_kafka, self.topic, **where, **how, max_bytes=self.cluster.max_bytes, options=options)
+        topic = {"max_bytes": self.cluster.max_bytes, "options": options, "create": self.create}
+        return call_text(to_kafka, self.topic, **where, **how, **topic)
 
 
 @stable
@@ -241,12 +246,14 @@ def to_kafka(
     guarantee: Guarantee = "exactly_once",
     max_bytes: int = MAX_BYTES,
     options: Mapping[str, str | Secret] | None = None,
+    create: TopicSettings | None = None,
 ) -> KafkaSink:
     """Write rows to a topic as JSON objects, or with ``format="raw"`` the bytes of a column ``value``, exactly once.
 
     A message's key is the text of the ``key`` column, or a JSON object of several. A raw row whose value is null is a
-    tombstone. Rows of more than ``max_bytes`` become dead letters. ``options`` are librdkafka's. Consumers must read
-    with ``isolation.level=read_committed``.
+    tombstone. Rows of more than ``max_bytes`` become dead letters. ``options`` are librdkafka's. With
+    ``create=hr.topic(partitions=4)`` a missing topic is created at the start. Consumers must read with
+    ``isolation.level=read_committed``.
 
     >>> to_kafka("spend", servers="localhost:9092", key="account", options={"sasl.password": "hunter2"})
     hr.to_kafka('spend', servers='localhost:9092', key=['account'], options={'sasl.password': '***'})
@@ -260,4 +267,4 @@ def to_kafka(
                 f"option {name!r} is set by Headrace, because the guarantee depends on it. Leave it out.",
             )
     cluster = Cluster(servers, tuple(sorted((options or {}).items())), max_bytes)
-    return KafkaSink(topic, cluster, key_columns(key), format, writers, guarantee)
+    return KafkaSink(topic, cluster, key_columns(key), format, writers, guarantee, create)

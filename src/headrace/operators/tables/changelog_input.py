@@ -24,6 +24,7 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
 from headrace.key_hash import canonical
+from headrace.nodes import ResultVersions
 from headrace.operators.rows import TIME, RowByRow, Rows, check_key, failed_rows
 from headrace.operators.step import LateRows, Step
 from headrace.wheel.operator import Combined, Due, Uncombined
@@ -175,6 +176,10 @@ class ChangelogStep(Step):
     late_rows = LateRows(never="changes are ordered by their positions, so none is late")
     retracts = True
     tombstones: TombstoneRetention
+
+    @property
+    def versions(self) -> ResultVersions | None:
+        return ResultVersions(tuple((name,) for name in self.key), change=CHANGE)
 
 
 @dataclass(frozen=True)

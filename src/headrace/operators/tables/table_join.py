@@ -48,6 +48,7 @@ class TableJoin(ChangelogStep):
     how: TableJoinHow
     left_key: tuple[str, ...]
     right_key: tuple[str, ...]
+    versions = None
 
     def bind(self, left: Schema, left_time: str, right: Schema, right_time: str) -> Joined:
         self.on.check(self.name, left, right)

@@ -174,6 +174,7 @@ class Session(WindowStep):
 
     kind = "session"
     result_columns = TAKEN
+    window_id = ("session_id",)
 
     gap: Gap
     max_length: int | None

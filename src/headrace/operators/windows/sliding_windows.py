@@ -185,6 +185,7 @@ class Sliding(WindowStep):
     """A window for every row that ends with the row."""
 
     kind = "sliding"
+    window_id = None
 
     size: int
     shares: int

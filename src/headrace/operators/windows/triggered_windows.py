@@ -59,6 +59,7 @@ class Counting(TriggeredWindowStep):
     """Windows with a fixed number of rows of a key."""
 
     kind = "counting"
+    window_id = None
 
     rows: int
 
@@ -100,6 +101,7 @@ class GlobalWindow(TriggeredWindowStep):
     """One window for each key that never closes; a trigger decides when results are emitted."""
 
     kind = "global_window"
+    window_id = ("window", "start")
 
     def emit(self, emission: Emission | Trigger) -> Self:
         """Choose the trigger; there is no default."""

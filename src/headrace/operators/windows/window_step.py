@@ -9,10 +9,12 @@ from typing import ClassVar, Self
 
 import polars as pl
 
+from headrace.changelog import CHANGE
 from headrace.durations import spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.lateness import Lateness
 from headrace.expressions import Aggregate, parse_aggregate
+from headrace.nodes import ResultVersions
 from headrace.operators.step import Step
 from headrace.operators.windows.aggregation import Aggregation
 from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, AccumulationMode, Emission
@@ -59,6 +61,8 @@ class WindowStep(AggregatingStep):
     taken = TAKEN
     keeps_key = True
     result_columns: ClassVar[tuple[str, ...]] = TAKEN[:-1]
+    window_id: ClassVar[tuple[str, ...] | None] = ("window",)
+    """The column, or the field of one, that identifies a window of a key; None where none does."""
 
     emission: Emission = ON_CLOSE
     accumulation: AccumulationMode = ACCUMULATING
@@ -115,6 +119,13 @@ class WindowStep(AggregatingStep):
     @property
     def retracts(self) -> bool:
         return self.accumulation.kind == "retracting"
+
+    @property
+    def versions(self) -> ResultVersions | None:
+        if self.window_id is None or self.accumulation.kind == "discarding":
+            return None
+        key = (*((name,) for name in self.key), self.window_id)
+        return ResultVersions(key, "revision", CHANGE if self.retracts else None)
 
     @property
     def _identity(self) -> Mapping[str, object]:

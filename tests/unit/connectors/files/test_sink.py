@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import polars as pl
 import pyarrow as pa
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.spark
 
 BATCH = hr.BatchIdentity("spend", 0, 3, "main")
 NAME = "spend.main-0000-0000000001"
+FOLDER = f"headrace_batch={NAME}"
 LATER = replace(BATCH, batch=4, last=MarkedBatch(3, count=1))
 
 
@@ -44,8 +45,8 @@ def test_a_batch_appears_as_one_folder_with_its_files_listed(spark: SparkSession
     assert _listed(tmp_path) == list(range(10))
     listing = json.loads((tmp_path / "_commits" / f"{NAME}.json").read_text())
     assert (listing["format"], listing["rows"], len(listing["files"])) == ("parquet", 10, 2)
-    (folder,) = tmp_path.glob(f"{NAME}-*")
-    assert sorted(listing["files"]) == sorted(f"{folder.name}/{part.name}" for part in folder.iterdir())
+    parts = sorted(f"{FOLDER}/{part.name}" for part in (tmp_path / FOLDER).glob("*.parquet"))
+    assert sorted(listing["files"]) == parts
 
 
 def test_a_batch_that_is_already_listed_is_not_written_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -57,40 +58,48 @@ def test_a_batch_that_is_already_listed_is_not_written_again(spark: SparkSession
     assert list((tmp_path / "_staging").iterdir()) == []
 
 
-def test_a_folder_that_a_crash_left_unlisted_is_removed(spark: SparkSession, tmp_path: Path) -> None:
-    _leave_unlisted(spark, tmp_path, f"{NAME}-3")
-    assert FileSink(str(tmp_path), "parquet").write(_rows(spark, 10), BATCH) == hr.Written(10, 10)
+def _left_over(spark: SparkSession, root: Path, batch: hr.BatchIdentity) -> None:
+    """An attempt at a batch whose driver dies before it is moved into place."""
+    with patch.object(FileSink, "publish", Mock(side_effect=KeyboardInterrupt)), pytest.raises(KeyboardInterrupt):
+        hr.to_files(root).write(_rows(spark, 99), batch)
+
+
+def _unlisted(spark: SparkSession, root: Path, rows: int, batch: hr.BatchIdentity) -> None:
+    """A batch whose driver dies when it is in place and not in the list."""
+    with patch.object(FileSink, "commit", Mock(side_effect=KeyboardInterrupt)), pytest.raises(KeyboardInterrupt):
+        hr.to_files(root).write(_rows(spark, rows), batch)
+
+
+def test_sparks_own_reader_sees_no_row_of_a_batch_that_is_not_done(spark: SparkSession, tmp_path: Path) -> None:
+    sink = hr.to_files(tmp_path)
+    sink.write(_rows(spark, 10), BATCH)
+    _left_over(spark, tmp_path, LATER)
+    assert spark.read.parquet(str(tmp_path)).count() == 10
+    assert sink.write(_rows(spark, 7), LATER) == hr.Written(7, 7)
+    assert spark.read.parquet(str(tmp_path)).count() == 17
+
+
+def test_what_a_crash_left_of_an_attempt_is_removed_by_the_next_batch(spark: SparkSession, tmp_path: Path) -> None:
+    _left_over(spark, tmp_path, BATCH)
+    assert len(list((tmp_path / "_staging").iterdir())) == 1
+    assert hr.to_files(tmp_path).write(_rows(spark, 10), replace(BATCH, batch=4)) == hr.Written(10, 10)
     assert _listed(tmp_path) == list(range(10))
-    assert pl.read_parquet(tmp_path / f"{NAME}-*" / "*.parquet").height == 10
     assert list((tmp_path / "_staging").iterdir()) == []
 
 
-def _leave_unlisted(spark: SparkSession, root: Path, name: str) -> None:
-    """An attempt at a batch that ends before it is listed."""
-    sink, staging = FileSink(str(root), "parquet"), root / "_staging" / f"{name}-left"
-    parts = sink.write_parts(_rows(spark, 99), staging)
-    sink.publish(staging, root / staging.name, {part.file for part in parts})
+def test_a_batch_that_is_in_place_and_not_in_the_list_is_listed_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    _unlisted(spark, tmp_path, 10, BATCH)
+    # Rows may be others where a lookup is asked again: those that were there first count.
+    assert hr.to_files(tmp_path).write(_rows(spark, 3), BATCH) == hr.Written(3, 0, already_marked=10)
+    assert _listed(tmp_path) == sorted(row.id for row in spark.read.parquet(str(tmp_path)).collect()) == list(range(10))
 
 
-def test_what_an_attempt_left_stays_until_its_batch_is_listed(spark: SparkSession, tmp_path: Path) -> None:
-    _leave_unlisted(spark, tmp_path, "spend.main-0000-0000000002-4")
-    for batch, left in ((BATCH, 1), (LATER, 0)):
-        assert hr.to_files(tmp_path).write(_rows(spark, 10), batch) == hr.Written(10, 10)
-        assert len(list(tmp_path.glob("spend.main-*-left"))) == len(list((tmp_path / "_staging").iterdir())) == left
-
-
-def test_a_crash_after_a_batch_was_listed_leaves_its_files_there(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_batch_in_place_is_listed_even_if_it_has_no_rows_when_it_runs_again(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "_remove_unless_listed", Mock(side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            hr.to_files(tmp_path).write(_rows(spark, 10), BATCH)
-    for written in (hr.Written(3, 3), hr.Written(3, 0, already_marked=3)):
-        assert hr.to_files(tmp_path).write(_rows(spark, 3), LATER) == written
-        assert _listed(tmp_path) == [0, 0, 1, 1, 2, 2, *range(3, 10)]
-    assert len(list(tmp_path.glob("spend.main-*"))) == 2
-    assert list((tmp_path / "_staging").iterdir()) == []
+    _unlisted(spark, tmp_path, 10, BATCH)
+    assert hr.to_files(tmp_path).write(_rows(spark, 0), BATCH) == hr.Written(0, 0, already_marked=10)
+    assert _listed(tmp_path) == list(range(10))
 
 
 def test_a_batch_costs_the_same_however_many_there_were(
@@ -117,11 +126,12 @@ def test_a_driver_that_wakes_after_its_successor_listed_the_batch_leaves_the_suc
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wakes: str
 ) -> None:
     sink, original = FileSink(str(tmp_path), "parquet"), getattr(FileSink, wakes)
+    counts, counted = hr.Written(10, 10), hr.Written(10, 0, already_marked=10)
 
-    def asleep(self: FileSink, *given: Any) -> None:
+    def asleep(self: FileSink, *given: Any) -> Any:
         monkeypatch.setattr(FileSink, wakes, original)
-        assert self.write(_rows(spark, 10), BATCH) == hr.Written(10, 10)
-        original(self, *given)
+        assert self.write(_rows(spark, 10), BATCH) == (counts if wakes == "publish" else counted)
+        return original(self, *given)
 
     monkeypatch.setattr(FileSink, wakes, asleep)
     if wakes == "publish":
@@ -129,9 +139,10 @@ def test_a_driver_that_wakes_after_its_successor_listed_the_batch_leaves_the_suc
         with pytest.raises(hr.HeadraceError, match=r"\[FILES_REMOVED\].*another driver has taken over"):
             sink.write(_rows(spark, 10), BATCH)
     else:
-        assert sink.write(_rows(spark, 10), BATCH) == hr.Written(10, 0, already_marked=10)
+        assert sink.write(_rows(spark, 10), BATCH) == counts
     assert _listed(tmp_path) == list(range(10))
-    assert pl.read_parquet(tmp_path / f"{NAME}-*" / "*.parquet").height == 10
+    assert pl.read_parquet(tmp_path / FOLDER / "*.parquet").height == 10
+    assert list((tmp_path / "_staging").iterdir()) == []
 
 
 def test_a_folder_that_is_removed_while_a_batch_is_written_is_an_error_though_tasks_make_it_anew(
@@ -159,7 +170,7 @@ def test_files_that_are_removed_before_their_batch_is_listed_are_missed(
 
     def removed(self: FileSink, frame: DataFrame, staging: Path) -> list[Row]:
         parts = write_parts(self, frame, staging)
-        (staging / "parts" / parts[0].file).unlink()
+        (staging / parts[0].file).unlink()
         return parts
 
     monkeypatch.setattr(FileSink, "write_parts", removed)
@@ -189,7 +200,7 @@ def test_outputs_batches_and_flows_do_not_touch_each_other(spark: SparkSession, 
 def test_lines_of_json_hold_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql("SELECT id, CAST(id AS STRING) AS name, named_struct('n', id) AS nested FROM range(0, 4, 1, 2)")
     assert hr.to_files(tmp_path, format="json").write(frame, BATCH) == hr.Written(4, 4)
-    lines = [json.loads(line) for part in tmp_path.glob(f"{NAME}-*/*") for line in part.read_text().splitlines()]
+    lines = [json.loads(line) for part in tmp_path.glob(f"{FOLDER}/part-*") for line in part.read_text().splitlines()]
     assert sorted(lines, key=lambda row: row["id"]) == [
         {"id": number, "name": str(number), "nested": {"n": number}} for number in range(4)
     ]
@@ -221,7 +232,7 @@ def test_a_task_that_fails_is_tried_again_and_its_rows_are_there_once(
     assert hr.to_files(tmp_path / "out").write(frame, BATCH) == hr.Written(10, 10)
     assert Path(marker).exists()
     assert _listed(tmp_path / "out") == list(range(10))
-    assert pl.read_parquet(tmp_path / "out" / f"{NAME}-*" / "*.parquet").height == 10
+    assert pl.read_parquet(tmp_path / "out" / FOLDER / "*.parquet").height == 10
 
 
 def test_of_two_copies_of_a_checkpoint_only_one_can_write(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""``headrace show``: the results in a folder of ``hr.to_files``, without Spark."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from headrace.cli.checkpoints import AsJson
+from headrace.connectors.files.results import Results
+from headrace.rendering import json_rows
+
+
+def show(
+    folder: Annotated[Path, typer.Argument(help="The folder given to hr.to_files(...).")],
+    latest: Annotated[bool, typer.Option("--latest", help="Only the last version of each result.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many rows, the newest.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show the rows that a pipeline has written with hr.to_files, the newest last.
+
+    Example: headrace show tables/spend --latest --limit 50
+    """
+    results = Results(folder)
+    rows = results.latest() if latest else results.newest(limit)
+    shown, known = rows.tail(limit), rows.height if latest else results.rows
+    if as_json:
+        print(json.dumps([json.loads(row) for row in json_rows(shown)], indent=2, ensure_ascii=False))
+        return
+    table = Table(*(Column(name, overflow="fold") for name in shown.columns), header_style="bold")
+    for row in shown.iter_rows():
+        table.add_row(*map(_text, row))
+    # Values and names must not be read as markup.
+    console = Console(markup=False, emoji=False, highlight=False)
+    console.print(table)
+    console.print(f"{known:,} rows" if known == shown.height else f"the last {shown.height:,} of {known:,} rows")
+
+
+def _text(value: object) -> str:
+    """A value for people; a window is the text of its start and its end."""
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return value.replace(tzinfo=None).isoformat(sep=" ").removesuffix(":00")
+        case {"start": start, "end": end}:
+            begin, (day, time) = _text(start), _text(end).split()
+            return f"{begin} to {time if begin.startswith(day) else f'{day} {time}'}"
+        case _:
+            return str(value)

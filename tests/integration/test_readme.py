@@ -1,0 +1,104 @@
+"""The first ten minutes as README tells them, word for word, with nothing but the wheel in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+import pytest
+
+pytestmark = pytest.mark.full
+
+ROOT = Path(__file__).parents[2]
+SECTION = re.compile(r"^## The first ten minutes\n(.*?)^## ", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"`(\w+\.py)`")
+OF_JAVA = re.compile(r"java|jvm|jdk|scala|log4j|apache|WARN|log level", re.IGNORECASE)
+
+
+@dataclass
+class Newcomer:
+    """Somebody who has installed the wheel, in an empty folder."""
+
+    folder: Path
+    programs: Path
+
+    def run(self, *command: str) -> str:
+        """What a command prints. It must succeed and say nothing of Java."""
+        kept = {name: value for name, value in os.environ.items() if name in ("HOME", "JAVA_HOME", "LANG", "TMPDIR")}
+        path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
+        said = subprocess.run(
+            command, cwd=self.folder, env={**kept, "PATH": path}, capture_output=True, text=True, check=False
+        )
+        assert said.returncode == 0, f"{command}: {said.stdout}{said.stderr}"
+        assert [line for line in said.stderr.splitlines() if OF_JAVA.search(line)] == []
+        return said.stdout
+
+
+@pytest.fixture(scope="module")
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
+    """A Python with the wheel, beside the packages that it needs."""
+    home = tmp_path_factory.mktemp("newcomer")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(home / "wheel")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    venv.create(home / "venv", symlinks=True)
+    [packages] = (home / "venv" / "lib").glob("python*/site-packages")
+    [wheel] = (home / "wheel").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    # The packages beside Headrace in the project's own environment; that a line leads to its source is not followed.
+    (packages / "needed.pth").write_text(f"{Path(pyspark.__file__).parents[1]}\n")
+    [points] = packages.glob("headrace-*.dist-info/entry_points.txt")
+    assert "headrace = headrace.cli:app" in points.read_text()
+    command = home / "venv" / "bin" / "headrace"
+    command.write_text(f"#!{home}/venv/bin/python\nfrom headrace.cli import app\n\napp()\n")
+    command.chmod(0o755)
+    (home / "empty").mkdir()
+    return Newcomer(home / "empty", command.parent)
+
+
+def commands(console: str) -> Iterator[tuple[str, list[str]]]:
+    """Each command of a block, and the lines that it prints."""
+    for part in console.split("$ ")[1:]:
+        command, *lines = part.splitlines()
+        yield command, lines
+
+
+def test_the_first_ten_minutes_go_as_the_readme_says(newcomer: Newcomer) -> None:
+    where = newcomer.run("python", "-c", "import headrace, pyspark; print(headrace.__file__)")
+    assert where.startswith(str(newcomer.programs.parent))
+    section = SECTION.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert section is not None
+    ran = []
+    text = section[1]
+    for block in BLOCK.finditer(text):
+        kind, content = block[1], block[2]
+        match kind:
+            case "sh":
+                newcomer.run("bash", "-e", "-c", content)
+            case "python":
+                *_, name = FILE.findall(text[: block.start()])
+                (newcomer.folder / name).write_text(content, encoding="utf-8")
+            case "console":
+                for command, lines in commands(content):
+                    said = newcomer.run("bash", "-e", "-c", command).splitlines()
+                    assert [line for line in lines if line not in said] == []
+                    ran.append(command)
+            case _:
+                raise AssertionError(f"README has a block of {kind}")
+    assert [command.split()[:2] for command in ran] == [
+        ["headrace", "run"],
+        ["headrace", "show"],
+        ["headrace", "dead-letters"],
+        ["headrace", "run"],
+        ["headrace", "show"],
+        ["python", "report.py"],
+    ]
