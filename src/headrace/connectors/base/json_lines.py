@@ -24,6 +24,7 @@ from headrace.connectors.base.decoding import (
     Decoder,
     Verdict,
     dead_lines,
+    decode_apart,
     field_types,
     inner_type,
     mismatch,
@@ -64,8 +65,8 @@ class JsonLines(Decoder):
     chunk_bytes: int = CHUNK_BYTES
 
     def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
-        lines = read_lines(stream, max_row_bytes=self.max_row_bytes, chunk_bytes=self.chunk_bytes)
-        return map(self.decode_lines, lines)
+        for lines in read_lines(stream, max_row_bytes=self.max_row_bytes, chunk_bytes=self.chunk_bytes):
+            yield from decode_apart(self.decode_lines, lines)
 
     def decode_lines(self, lines: Lines) -> Decoded:
         verdicts = too_large(lines, self.max_row_bytes)
