@@ -190,6 +190,9 @@ def readable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
             return value.to_physical().cast(pl.String)
         case pl.Array():
             return readable(value.arr.to_list(), pl.List(kind.inner))
+        case pl.Map():
+            entries = pl.List(pl.Struct({"key": kind.key, "value": kind.value}))
+            return readable(value.cast(entries), entries)
         case pl.List():
             return value.list.eval(readable(pl.element(), inner_type(kind)))
         case pl.Struct():
