@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from json.encoder import encode_basestring
 from math import inf
 from typing import Any
 
@@ -29,7 +30,7 @@ _HALF_PAIR = re.compile(
 )
 _BIGGEST = 2**63  # smaller integers are read as 64 bits and narrowed in bulk
 _LONGEST = 99
-"""Decimals with more digits have no place in any column."""
+"""Decimals with more digits fit no column."""
 
 
 def line_judge(columns: Columns) -> Callable[[bytes], Verdict | None]:
@@ -113,42 +114,63 @@ def with_exact_numbers(columns: Columns) -> Callable[[bytes], bytes]:
 
     >>> exact = with_exact_numbers(Columns({"id": pl.String(), "n": pl.Float64()}))
     >>> exact(b'{"id": 1.10, "n": 1.10}'), exact(b'{"id": {"a": 1e2}}')
-    (b'{"id": "1.10", "n": 1.10}', b'{"id": "{\\"a\\": 1e2}", "n": null}')
+    (b'{"id": "1.10", "n": 1.10}', b'{"id": "{\\"a\\": 1e2}"}')
     """
     decoder = json.JSONDecoder(parse_int=_Number, parse_float=_Number, object_pairs_hook=tuple)
-    row = pl.Struct(columns.types)
+    row = _row_keeper(columns.types)
 
     def rewritten(line: bytes) -> bytes:
         try:
-            return _written(_kept(decoder.decode(line.decode()), row)).encode()
+            return _written(row(decoder.decode(line.decode()))).encode()
         except RecursionError:  # Polars decides
             return line
 
     return rewritten
 
 
-def _kept(value: Any, declared: pl.DataType) -> Any:
-    """A value with text in the place of what would lose its form; an object is a tuple of pairs."""
+def _row_keeper(types: Mapping[str, pl.DataType]) -> Callable[[Any], Any]:
+    """Takes objects, which are tuples of pairs, and returns their wanted fields."""
+    keepers = [(name, _keeper(kind)) for name, kind in types.items()]
+
+    def kept(value: Any) -> Any:
+        if type(value) is not tuple:
+            return value
+        given = dict(reversed(value))
+        return tuple(
+            (name, given[name] if keep is None else keep(given[name])) for name, keep in keepers if name in given
+        )
+
+    return kept
+
+
+def _keeper(declared: pl.DataType) -> Callable[[Any], Any] | None:
+    """Puts text in the place of values that would lose their form; None where none would."""
     match declared:
         case pl.String():
-            return value if value is None or type(value) is str else _written(value)
-        case pl.Decimal() if type(value) is _Number:
-            number = Decimal(value)
-            return f"{number:f}" if abs(number.adjusted()) < _LONGEST else str(value)
-        case pl.List() if type(value) is list:
-            return [_kept(item, inner_type(declared)) for item in value]
-        case pl.Struct() if type(value) is tuple:
-            given = dict(reversed(value))
-            return tuple((name, _kept(given.get(name), kind)) for name, kind in field_types(declared).items())
+            return lambda value: value if value is None or type(value) is str else _written(value)
+        case pl.Decimal():
+            return lambda value: _plain(Decimal(value)) if type(value) is _Number else value
+        case pl.List():
+            keep = _keeper(inner_type(declared))
+            return keep and (lambda value: list(map(keep, value)) if type(value) is list else value)
+        case pl.Struct():
+            return _row_keeper(field_types(declared))
         case _:
-            return value
+            return None
+
+
+def _plain(number: Decimal) -> str:
+    """A decimal without an exponent, unless it has no place in any column."""
+    return f"{number:f}" if abs(number.adjusted()) < _LONGEST else str(number)
 
 
 def _written(value: Any) -> str:
+    if type(value) is str:
+        return encode_basestring(value)
     if type(value) is _Number:
         return str(value)
     if type(value) is tuple:
-        return "{" + ", ".join(f"{_written(name)}: {_written(each)}" for name, each in value) + "}"
+        return "{" + ", ".join([f"{encode_basestring(name)}: {_written(each)}" for name, each in value]) + "}"
     if type(value) is list:
         return "[" + ", ".join(map(_written, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value)

@@ -108,7 +108,7 @@ class JsonLines(Decoder):
         columns = [(name, kind) for name, kind in types.items() if _looks_like_number(read[name], kind)]
         if not columns:
             return None
-        patterns = [_ESCAPED_NAME]
+        patterns = [_ESCAPED_NAME] if b"\\" in lines.data else []
         for leaf, pattern in _INEXACT.items():
             keys = [key for name, kind in columns for key in _keys(name, kind, leaf)]
             patterns += [rf'"(?:{"|".join(keys)})"\s*:\s*{pattern}'] if keys else []
