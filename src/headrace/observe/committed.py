@@ -25,7 +25,8 @@ class CommittedRows:
         for commit in sorted(listed, key=_batch):
             listing = json.loads(commit.read_text(encoding="utf-8"))
             read = pl.read_parquet if listing["format"] == "parquet" else pl.read_ndjson
-            frames += [read(self._folder / file) for file in listing["files"]]
+            # Polars takes some names for patterns.
+            frames += [read((self._folder / file).read_bytes()) for file in listing["files"]]
         return pl.concat(frames) if frames else pl.DataFrame()
 
 
