@@ -111,7 +111,8 @@ def decode_apart(decode: Callable[[U], Decoded], given: U) -> Iterator[Decoded]:
 
 def failure(error: BaseException) -> str:
     """What a decoder says of bytes that it failed on, in a line; raised again if it is not about the bytes."""
-    if isinstance(error, HeadraceError | MemoryError):
+    # Arrow's own lack of memory comes of a size that broken bytes claim.
+    if isinstance(error, HeadraceError) or type(error) is MemoryError:
         raise error
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
@@ -171,8 +172,12 @@ def as_json(rows: pl.DataFrame) -> pl.Series:
     """Each row as JSON text, for sources that hold no text."""
     # Times become text first, because Python's own objects end with the year 9999.
     plain = rows.select(readable(pl.col(name), kind).alias(name) for name, kind in rows.schema.items())
-    texts = (json.dumps(row, default=str, ensure_ascii=False).encode()[:RAW_BYTES] for row in plain.to_dicts())
+    texts = (json.dumps(row, default=_as_text, ensure_ascii=False).encode()[:RAW_BYTES] for row in plain.to_dicts())
     return pl.Series("raw", list(texts), dtype=pl.Binary)
+
+
+def _as_text(value: object) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def readable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:

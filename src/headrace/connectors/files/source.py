@@ -104,6 +104,8 @@ class ParquetFiles(Decoder):
         for batch in file.iter_batches(batch_size=self.chunk_rows, columns=declared, use_threads=False):
             yield self._decode_batch(batch, first)
             first += batch.num_rows
+        if first != file.metadata.num_rows:
+            raise ValueError(f"the file says that it has {file.metadata.num_rows} rows, but {first} can be read")
 
     def _decode_batch(self, batch: pa.RecordBatch, first: int) -> Decoded:
         frame = pl.DataFrame(batch)

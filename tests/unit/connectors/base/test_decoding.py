@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from headrace.connectors.base.csv_lines import CsvLines
@@ -30,6 +31,7 @@ FAILURES = [
     RecursionError("it is poison"),
     pl.exceptions.ComputeError("it is poison"),
     pl.exceptions.PanicException("it is poison"),
+    pa.ArrowMemoryError("it is poison"),
 ]
 
 

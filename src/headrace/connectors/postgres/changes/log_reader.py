@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from headrace.changelog import CHANGE, COMMITTED_AT, DATABASE_CHANGELOG, POSITION, TRANSACTION, UNCHANGED, OnTruncate
-from headrace.connectors.base.conversion import settle
+from headrace.connectors.base.conversion import from_bytes, settle
 from headrace.connectors.base.decoding import POSITION as ROW
 from headrace.connectors.base.decoding import Columns, Decoded, as_json, decode_apart
 from headrace.connectors.base.enumerator import Planned, divided
@@ -45,7 +45,8 @@ class LoggedRows:
     @property
     def values(self) -> pl.DataFrame:
         """The table's columns under their names."""
-        return self.frame.select(pl.col(str(number)).alias(each.name) for number, each in enumerate(self.file.columns))
+        columns = enumerate(self.file.columns)
+        return self.frame.select(pl.col(str(number)).cast(pl.Binary).alias(each.name) for number, each in columns)
 
     def raw(self) -> list[bytes]:
         values = self.values
@@ -183,15 +184,19 @@ class ChangeLogReader:
             pl.when(unchanged.list.len() > 0).then(unchanged).alias(UNCHANGED),
             positions,
         )
+        values = logged.values
+        texts = pl.DataFrame([from_bytes(values[name]) for name in self.columns])
+        strange = [_not_utf8(positions, values[name], texts[name]) for name in self.columns]
         # No decimal column holds NaN.
         decimals = [name for name, kind in self.columns.items() if isinstance(kind, pl.Decimal)]
-        values = logged.values.with_columns(positions, pl.col(decimals).replace({"NaN": None}))
-        rows, problems = settle(values, Columns(self.columns), lambda text, kind, _: parse_values(text, kind))
+        texts = texts.with_columns(positions, pl.col(decimals).replace({"NaN": None}))
+        rows, misfits = settle(texts, Columns(self.columns), lambda text, kind, _: parse_values(text, kind))
+        found = pl.concat([*strange, misfits.with_columns(reason=pl.lit("WRONG_TYPE"))])
+        problems = found.unique("position", keep="first").sort("position")
         broken = positions.is_in(problems["position"].implode())
-        refused = replace(logged, frame=logged.frame.filter(broken)).raw()
-        whole = rows.drop(ROW).hstack(head.filter(~broken))
-        raw = pl.Series("raw", refused, dtype=pl.Binary)
-        return Decoded(whole, problems.with_columns(raw, reason=pl.lit("WRONG_TYPE")))
+        whole = rows.filter(~pl.col(ROW).is_in(problems["position"].implode())).drop(ROW).hstack(head.filter(~broken))
+        raw = pl.Series("raw", replace(logged, frame=logged.frame.filter(broken)).raw(), dtype=pl.Binary)
+        return Decoded(whole, problems.with_columns(raw))
 
     def _check_columns(self, file: LogFile, then: Mapping[str, SourceColumn]) -> None:
         now = {column.name: column for column in file.columns}
@@ -203,3 +208,10 @@ class ChangeLogReader:
             else:
                 continue
             raise HeadraceError(SCHEMA_CHANGED, f"table {self.table}: column {name!r} {change}. {START_OVER}")
+
+
+def _not_utf8(positions: pl.Series, values: pl.Series, texts: pl.Series) -> pl.DataFrame:
+    """The rows of which a value is no text; a database with the encoding SQL_ASCII may hold any bytes."""
+    strange = positions.filter(texts.is_null() & values.is_not_null()).alias("position").to_frame()
+    detail = pl.lit(f"column {values.name} holds bytes that are not UTF-8")
+    return strange.with_columns(reason=pl.lit("NOT_UTF8"), detail=detail)

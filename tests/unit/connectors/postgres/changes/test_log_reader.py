@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from headrace.changelog import OnTruncate
+from headrace.connectors.base.decoding import POSITION as ROW
 from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
@@ -110,6 +111,20 @@ def test_a_row_whose_values_cannot_be_decoded_is_alone_a_dead_letter(
         for raw in each.dead.filter(reason="UNDECODABLE")["raw"]
     ]
     assert json.loads(raw)["note"] == "poison"
+
+
+def test_a_value_that_is_no_text_is_a_dead_letter_of_its_row(tmp_path: Path) -> None:
+    logged(tmp_path, ((ID, NOTE), [(b"1", b"\xff"), (b"2", "ä".encode()), (b"x", b"\xfe")]))
+    orders = SourceTable("public.orders", (ID, NOTE), ("id",), whole=False, oid=1)
+    LandingMetadata("shop", "shop", "log", (orders,), ()).write(tmp_path)
+    reader = ChangeLogReader(tmp_path, "public.orders", {"id": pl.Int32(), "note": pl.String()}, "stop")
+    read = next(reader.read([(0, 1)], None))  # type: ignore[arg-type]
+    assert read.rows.select("id", "note", ROW).rows() == [(2, "ä", 1)]
+    assert read.dead.select("position", "reason", "detail").rows() == [
+        (0, "NOT_UTF8", "column note holds bytes that are not UTF-8"),
+        (2, "NOT_UTF8", "column note holds bytes that are not UTF-8"),
+    ]
+    assert json.loads(read.dead["raw"][0])["note"] == "\\xff"
 
 
 def test_places_go_on_where_a_file_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
