@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-examples soak soak-kills recovery recovery-changes bench-wheel bench-sinks bench-windows bench-state bench-patterns bench-joins lint format lock jars clean
+.PHONY: help setup demo test test-all test-examples fuzz soak soak-kills recovery recovery-changes bench-wheel bench-sinks bench-windows bench-state bench-patterns bench-joins lint format lock jars clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -14,7 +14,7 @@ demo: setup ## run the demonstration
 	.venv/bin/headrace demo
 
 # As in Spark's workers, where every core has a task already.
-test test-all test-examples soak-kills: export POLARS_MAX_THREADS = 1
+test test-all test-examples fuzz soak-kills: export POLARS_MAX_THREADS = 1
 
 test: lint ## check style, types and layers, then run the tests of the first tier
 	$(PYTHON) -m pytest -m "not full" --numprocesses=2 --dist=loadfile
@@ -25,6 +25,10 @@ test-all: setup ## run everything else: all timelines on real Spark, every test 
 
 test-examples: setup ## try every property with twenty times as many examples, chosen anew
 	$(PYTHON) -m pytest tests/timelines tests/unit -m hypothesis --engine=inline --examples=20 --numprocesses=2
+
+fuzz: MINUTES = 60
+fuzz: setup ## feed every decoder bytes that nobody would send, for MINUTES=60; no row may be lost, no flow stopped
+	$(PYTHON) -m tests.fuzz --minutes $(MINUTES)
 
 soak: MINUTES = 30
 soak: setup ## run ever-new keys for MINUTES=30; state, files, memory and batch time must stay flat

@@ -75,7 +75,7 @@ def _read(consumer: PartitionConsumer, topic: str, span: tuple[int, int]) -> Pay
 
 def _rows(found: Payloads) -> list[Sent]:
     assert found.keys is not None
-    return list(zip(found.keys, found.listed(), strict=True))
+    return list(zip(found.keys, found.raw(), strict=True))
 
 
 def _anything(seed: int, rows: int) -> list[Sent]:

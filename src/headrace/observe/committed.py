@@ -26,7 +26,8 @@ class CommittedRows:
         listings = [json.loads(commit.read_text(encoding="utf-8")) for commit in sorted(listed)]
         for listing in sorted(listings, key=itemgetter("generation", "batch")):
             read = pl.read_parquet if listing["format"] == "parquet" else pl.read_ndjson
-            frames += [read(self._folder / file) for file in listing["files"]]
+            # Polars takes some names for patterns.
+            frames += [read((self._folder / file).read_bytes()) for file in listing["files"]]
         return pl.concat(frames) if frames else pl.DataFrame()
 
 

@@ -21,7 +21,7 @@ from headrace.connectors.base.decoding import (
     type_name,
 )
 from headrace.errors import HeadraceError
-from headrace.rendering import lists_like
+from headrace.rendering import json_values, lists_like
 
 _WHOLE_NUMBER = r"^[+-]?[0-9]+$"
 _PLAIN_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
@@ -83,6 +83,8 @@ def convert(
     """The values in the declared type, null where one does not fit, and those that do not fit."""
     if values.dtype == declared and reading is None:
         return values, []
+    if isinstance(declared, pl.List) and isinstance(values.dtype, pl.Array):
+        values = values.arr.to_list()
     if isinstance(declared, pl.Struct) and isinstance(values.dtype, pl.Struct):
         return _convert_struct(values, declared, path, reading)
     if isinstance(declared, pl.List) and isinstance(values.dtype, pl.List):
@@ -136,6 +138,8 @@ def from_value(values: pl.Series, declared: pl.DataType) -> pl.Series:
         return from_bytes(values)
     if declared == pl.String and isinstance(values.dtype, (pl.Date, pl.Datetime)):
         return _in_calendar(values).cast(pl.String)
+    if declared == pl.String and values.dtype.is_nested():
+        return as_json_text(values)
     if declared != pl.String and _kind(values.dtype) != _kind(declared):
         return pl.Series(values.name, [None] * len(values), dtype=declared)
     try:
@@ -148,6 +152,13 @@ def from_value(values: pl.Series, declared: pl.DataType) -> pl.Series:
     except pl.exceptions.PolarsError:
         return pl.Series(values.name, [None] * len(values), dtype=declared)
     return converted.set(changed, None)
+
+
+def as_json_text(values: pl.Series) -> pl.Series:
+    """Structs and lists as JSON text."""
+    plain = values.to_frame("value").select(readable(pl.col("value"), values.dtype)).to_series()
+    text = pl.Series(values.name, json_values(plain), dtype=pl.Binary).cast(pl.String)
+    return text.set(values.is_null(), None)
 
 
 def from_bytes(values: pl.Series) -> pl.Series:
@@ -245,10 +256,9 @@ def _reason(declared: pl.DataType, found: pl.Expr) -> pl.Expr:
 def _shown(values: pl.Series) -> pl.Series:
     if values.dtype == pl.Binary:
         return values.bin.encode("hex")
-    text = values.to_frame("value").select(readable(pl.col("value"), values.dtype)).to_series()
     if values.dtype.is_nested():
-        return pl.Series(values.name, [None if value is None else str(value) for value in text], dtype=pl.String)
-    return text.cast(pl.String)
+        return as_json_text(values)
+    return values.to_frame("value").select(readable(pl.col("value"), values.dtype)).to_series().cast(pl.String)
 
 
 def parse_dates(text: pl.Series) -> pl.Series:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import BinaryIO
 
@@ -19,6 +20,7 @@ from headrace.connectors.base.decoding import (
     Decoder,
     Verdict,
     dead_lines,
+    decode_apart,
     not_utf8,
     too_large,
     type_name,
@@ -57,7 +59,7 @@ class CsvLines(Decoder):
                 names = self._header(lines.take(np.array([0], dtype=np.int64)).raw()[0])
                 lines = lines.take(np.arange(1, len(lines)))
             if names is not None and len(lines) > 0:
-                yield self.decode_lines(lines, names)
+                yield from decode_apart(partial(self.decode_lines, header=names), lines)
 
     def _header(self, line: bytes) -> list[str]:
         names = [field or "" for field in _split(line.decode()) or []]

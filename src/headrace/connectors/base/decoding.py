@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import BinaryIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO, Protocol, Self, TypeVar
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
-from headrace.connectors.base.lines import Lines
-from headrace.errors import DefinitionError
+from headrace.connectors.base.lines import Integers, Lines
+from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.tracker import WHOLE
 from headrace.schemas import spark_type
 from headrace.storage import open_binary
@@ -28,6 +27,8 @@ PROBLEM_SCHEMA = {"position": pl.Int64, "reason": pl.String, "detail": pl.String
 DEAD_SCHEMA: Mapping[str, type[pl.DataType]] = {**PROBLEM_SCHEMA, "raw": pl.Binary}
 Verdict = tuple[str, str]
 """Reason and detail of a dead row."""
+FAILURES = (Exception, pl.exceptions.PanicException)
+"""What decoders raise on bytes that nobody thought of; a panic of Polars is no ``Exception``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +68,54 @@ class Decoded:
     @classmethod
     def of_letter(cls, types: Mapping[str, pl.DataType], reason: str, detail: str, *, position: int = 0) -> Decoded:
         """A dead letter that concerns no single row, and no row."""
-        row = {"position": position, "reason": reason, "detail": detail, "raw": b""}
-        return cls(pl.DataFrame(schema={**types, POSITION: pl.Int64()}), pl.DataFrame(row, schema=DEAD_SCHEMA))
+        rows = pl.DataFrame(schema={**types, POSITION: pl.Int64()})
+        return cls(rows, _letter(position, reason, detail, b""))
 
     def raw(self, rows: pl.DataFrame) -> pl.Series:
         """The bytes that some of the good rows came from: their lines, or JSON where the source holds no text."""
         if self.lines is not None:
             return self.lines.raw_at(rows[POSITION], RAW_BYTES)
         return as_json(rows.select(name for name in self.rows.columns if name != POSITION))
+
+
+class Undecoded(Protocol):
+    """Rows that are still bytes, with their positions."""
+
+    @property
+    def positions(self) -> Integers: ...
+
+    def raw(self) -> Sequence[bytes | None]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice) -> Self: ...
+
+
+U = TypeVar("U", bound=Undecoded)
+
+
+def decode_apart(decode: Callable[[U], Decoded], given: U) -> Iterator[Decoded]:
+    """Decoded rows; where the decoder fails it gets halves, down to the row that it fails on, which is dead."""
+    try:
+        decoded = decode(given)
+    except FAILURES as error:
+        detail = failure(error)
+        if len(given) > 1:
+            middle = len(given) // 2
+            yield from decode_apart(decode, given[:middle])
+            yield from decode_apart(decode, given[middle:])
+            return
+        dead = _letter(int(given.positions[0]), "UNDECODABLE", detail, (given.raw()[0] or b"")[:RAW_BYTES])
+        decoded = replace(decode(given[:0]), dead=dead)
+    yield decoded
+
+
+def failure(error: BaseException) -> str:
+    """What a decoder says of bytes that it failed on, in a line; raised again if it is not about the bytes."""
+    # Arrow's own lack of memory comes of a size that broken bytes claim.
+    if isinstance(error, HeadraceError) or type(error) is MemoryError:
+        raise error
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +129,16 @@ class Decoder(ABC):
         try:
             with open_binary(path) as stream:
                 yield from self.chunks(stream, path.rstrip("/").rpartition("/")[2])
-        except (OSError, ValueError, pa.ArrowException) as error:
-            first_line = next(iter(str(error).strip().splitlines()), "unknown error")
-            yield Decoded.of_letter(self.columns.types, "FILE_UNREADABLE", first_line)
+        except FAILURES as error:
+            yield Decoded.of_letter(self.columns.types, "FILE_UNREADABLE", failure(error))
 
     @abstractmethod
     def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
         """The chunks of an open file of this name."""
+
+
+def _letter(position: int, reason: str, detail: str, raw: bytes) -> pl.DataFrame:
+    return pl.DataFrame({"position": position, "reason": reason, "detail": detail, "raw": raw}, schema=DEAD_SCHEMA)
 
 
 def too_large(lines: Lines, most: int) -> dict[int, Verdict]:
@@ -129,8 +173,12 @@ def as_json(rows: pl.DataFrame) -> pl.Series:
     """Each row as JSON text, for sources that hold no text."""
     # Times become text first, because Python's own objects end with the year 9999.
     plain = rows.select(readable(pl.col(name), kind).alias(name) for name, kind in rows.schema.items())
-    texts = (json.dumps(row, default=str, ensure_ascii=False).encode()[:RAW_BYTES] for row in plain.to_dicts())
+    texts = (json.dumps(row, default=_as_text, ensure_ascii=False).encode()[:RAW_BYTES] for row in plain.to_dicts())
     return pl.Series("raw", list(texts), dtype=pl.Binary)
+
+
+def _as_text(value: object) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def readable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
@@ -148,6 +196,9 @@ def readable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
             return value.to_physical().cast(pl.String)
         case pl.Array():
             return readable(value.arr.to_list(), pl.List(kind.inner))
+        case pl.Map():
+            entries = pl.List(pl.Struct({"key": kind.key, "value": kind.value}))
+            return readable(value.cast(entries), entries)
         case pl.List():
             return value.list.eval(readable(pl.element(), inner_type(kind)))
         case pl.Struct():

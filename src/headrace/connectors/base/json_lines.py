@@ -4,52 +4,49 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from io import BytesIO
-from math import inf
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.decoding import (
-    FOUND_CHARACTERS,
     POSITION,
-    Columns,
     Decoded,
     Decoder,
     Verdict,
     dead_lines,
+    decode_apart,
     field_types,
     inner_type,
-    mismatch,
-    not_utf8,
     too_large,
     with_plain_types,
 )
-from headrace.connectors.base.lines import CHUNK_BYTES, MAX_ROW_BYTES, Integers, Lines, read_lines
+from headrace.connectors.base.json_line import line_judge, with_exact_numbers
+from headrace.connectors.base.lines import CHUNK_BYTES, MAX_ROW_BYTES, Integers, Lines, as_lines, read_lines
 
-Check = Callable[[Any], Verdict | None]
 Mask = npt.NDArray[np.bool_]
 
 _PAIR_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
-_LONG_NUMBER = re.compile(rb"[0-9.]{17}")
-# Steps over escaped backslashes and whole surrogate pairs, so that the group holds half a pair.
-_HALF_PAIR = re.compile(
-    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
-)
+# After the name of a STRING or DECIMAL column: what Polars would write anew as text; or a name that is escaped.
+_INEXACT: Mapping[type[pl.DataType], str] = {
+    pl.String: r"(?:(?:[{\[].*)?(?:-?[0-9]+[.eE]|-0|-?[0-9]{39})|[{\[].*\\)",
+    pl.Decimal: r"(?:[{\[].*)?-?(?:[0-9.]{17}|[0-9.]+[eE])",
+}
+_ESCAPED_NAME = r'\\[^"]*"\s*:'
 _IMPLAUSIBLE: Mapping[type[pl.DataType], str] = {
     pl.Int64: r"(?:[^-0-9n\s]|-?[0-9]+[.eE]|-?[0-9]{19})",
     pl.Float64: r"[^-0-9n\s]",
     pl.Boolean: r"[^tfn\s]",
+    pl.String: r"-?(?:[0-9]{39}|[0-9.]+[eE])",
 }
 """How no value of a type begins."""
-_EXACT_DIGITS = 15
-_BIGGEST = 2**63  # smaller integers are read as 64 bits and narrowed in bulk
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,35 +54,42 @@ class JsonLines(Decoder):
     """Decodes files of one JSON object per line; fields that are not declared are ignored.
 
     Of two equal keys the first counts, as in Polars. Numbers and objects in a STRING column become text.
-    A decimal given as a JSON number may have 15 digits; longer ones must be sent as text.
     """
 
     max_row_bytes: int = MAX_ROW_BYTES
     chunk_bytes: int = CHUNK_BYTES
+    keeps_numbers: bool = True
+    """Whether numbers in STRING and DECIMAL columns keep all their digits, for which Python reads their lines."""
 
     def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
-        lines = read_lines(stream, max_row_bytes=self.max_row_bytes, chunk_bytes=self.chunk_bytes)
-        return map(self.decode_lines, lines)
+        for lines in read_lines(stream, max_row_bytes=self.max_row_bytes, chunk_bytes=self.chunk_bytes):
+            yield from decode_apart(self.decode_lines, lines)
 
     def decode_lines(self, lines: Lines) -> Decoded:
         verdicts = too_large(lines, self.max_row_bytes)
         whole = np.ones(len(lines), dtype=np.bool_)
         whole[list(verdicts)] = False
-        bulk = whole & ~self._doubtful(lines)
-        frame = self._frame(lines, np.flatnonzero(bulk))
+        bulk = whole & ~_half_pairs(lines)
+        frame = self._frame(_chosen(lines, bulk))
         if isinstance(frame, str):
             # Without this screen, one bad line in a hundred thousand sends them all to the judge: 5 times the work.
             bulk &= self._plausible(lines)
-            frame = self._frame(lines, np.flatnonzero(bulk))
+            frame = self._frame(_chosen(lines, bulk))
         if isinstance(frame, str):
             bulk[:] = False
+        elif self.keeps_numbers and (inexact := self._inexact(lines, frame)) is not None:
+            frame, bulk = frame.filter(~inexact[bulk]), bulk & ~inexact
         frames = [] if isinstance(frame, str) else [frame]
         judged = np.flatnonzero(whole & ~bulk)
         if len(judged) > 0:
             found = zip(judged.tolist(), map(line_judge(self.columns), lines.take(judged).raw()), strict=True)
             bad = {index: verdict for index, verdict in found if verdict is not None}
             verdicts |= bad
-            frames.extend(self._halved(lines, judged[~np.isin(judged, list(bad))], verdicts))
+            good = judged[~np.isin(judged, list(bad))]
+            texts = lines.take(good)
+            if self.keeps_numbers:
+                texts = as_lines(list(map(with_exact_numbers(self.columns), texts.raw())), texts.positions)
+            frames.extend(self._halved(texts, good, verdicts))
         read = frames[0] if len(frames) == 1 else pl.concat([self._empty, *frames]).sort(POSITION)
         rows, problems = settle(read, self.columns)
         return Decoded(rows, dead_lines(lines, verdicts, problems), lines)
@@ -98,15 +102,20 @@ class JsonLines(Decoder):
     def _empty(self) -> pl.DataFrame:
         return pl.DataFrame(schema={**self._schema, POSITION: pl.Int64()})
 
-    def _doubtful(self, lines: Lines) -> Mask:
-        """Lines that Polars would take but may change: half surrogate pairs, long decimals."""
-        doubtful = np.zeros(len(lines), dtype=np.bool_)
-        found = [match.start() for match in _PAIR_ESCAPE.finditer(lines.data)] if b"\\" in lines.data else []
-        if _has_decimals(self.columns):
-            found.extend(match.start() for match in _LONG_NUMBER.finditer(lines.data))
-        if found:
-            doubtful[np.searchsorted(lines.starts, found, side="right") - 1] = True
-        return doubtful
+    def _inexact(self, lines: Lines, read: pl.DataFrame) -> Mask | None:
+        """Lines with numbers that Polars has not read digit by digit; None if there can be none."""
+        types = self.columns.types
+        columns = [(name, kind) for name, kind in types.items() if _looks_like_number(read[name], kind)]
+        if not columns:
+            return None
+        patterns = [_ESCAPED_NAME] if b"\\" in lines.data else []
+        for leaf, pattern in _INEXACT.items():
+            keys = [key for name, kind in columns for key in _keys(name, kind, leaf)]
+            patterns += [rf'"(?:{"|".join(keys)})"\s*:\s*{pattern}'] if keys else []
+        # Each line with what is between it and the next: a wrong guess costs time, because Python reads exactly.
+        bounds, data = pa.py_buffer(np.append(lines.starts, len(lines.data))), pa.py_buffer(lines.data)
+        texts = pa.LargeStringArray.from_buffers(len(lines), bounds, data)
+        return np.asarray(pc.match_substring_regex(texts, "|".join(patterns)))
 
     def _plausible(self, lines: Lines) -> Mask:
         """Lines that look good; a wrong guess costs time, never a row, because the decoder decides."""
@@ -120,28 +129,40 @@ class JsonLines(Decoder):
 
     def _halved(self, lines: Lines, indices: Integers, verdicts: dict[int, Verdict]) -> list[pl.DataFrame]:
         """Frames of lines that the judge has passed; one that Polars still refuses is found by halving."""
-        frame = self._frame(lines, indices)
+        frame = self._frame(lines)
         if not isinstance(frame, str):
             return [frame]
-        if len(indices) == 1:
+        if len(lines) == 1:
             verdicts[int(indices[0])] = _polars_verdict(frame)
             return []
-        middle = len(indices) // 2
-        halves = indices[:middle], indices[middle:]
-        return [frame for half in halves for frame in self._halved(lines, half, verdicts)]
+        middle = len(lines) // 2
+        halves = slice(middle), slice(middle, None)
+        return [frame for half in halves for frame in self._halved(lines[half], indices[half], verdicts)]
 
-    def _frame(self, lines: Lines, indices: Integers) -> pl.DataFrame | str:
+    def _frame(self, lines: Lines) -> pl.DataFrame | str:
         """The rows of lines, or why Polars does not decode them."""
-        if len(indices) == 0:
+        if len(lines) == 0:
             return self._empty
-        chosen = lines if len(indices) == len(lines) else lines.take(indices)
         try:
-            frame = pl.read_ndjson(BytesIO(chosen.text()), schema=self._schema)
+            frame = pl.read_ndjson(BytesIO(lines.text()), schema=self._schema)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             return str(error)
-        if frame.height != len(chosen):
-            return f"{frame.height} values in {len(chosen)} lines"
-        return frame.with_columns(pl.Series(POSITION, chosen.positions))
+        if frame.height != len(lines):
+            return f"{frame.height} values in {len(lines)} lines"
+        return frame.with_columns(pl.Series(POSITION, lines.positions))
+
+
+def _chosen(lines: Lines, mask: Mask) -> Lines:
+    return lines if mask.all() else lines.take(np.flatnonzero(mask))
+
+
+def _half_pairs(lines: Lines) -> Mask:
+    """Lines that may have half a surrogate pair, which Polars would take but change."""
+    doubtful = np.zeros(len(lines), dtype=np.bool_)
+    found = [match.start() for match in _PAIR_ESCAPE.finditer(lines.data)] if b"\\" in lines.data else []
+    if found:
+        doubtful[np.searchsorted(lines.starts, found, side="right") - 1] = True
+    return doubtful
 
 
 def _json_shape(depth: int) -> str:
@@ -182,84 +203,28 @@ def _polars_verdict(message: str) -> Verdict:
     return ("NOT_JSON" if "error parsing line" in first_line else "WRONG_TYPE"), first_line
 
 
-def _has_decimals(columns: Columns) -> bool:
-    def without(kind: pl.DataType) -> pl.DataType:
-        return pl.String() if isinstance(kind, pl.Decimal) else kind
-
-    return any(with_plain_types(kind, without) != kind for kind in columns.types.values())
-
-
-def line_judge(columns: Columns) -> Callable[[bytes], Verdict | None]:
-    """Judges single lines: None for a good one. Times, decimals and small integers are left to the conversion."""
-    number = Decimal if _has_decimals(columns) else float
-    # Polars keeps the first of two equal keys, so the judge does too.
-    decoder = json.JSONDecoder(
-        parse_float=number, parse_constant=_refuse, object_pairs_hook=lambda pairs: dict(reversed(pairs))
-    )
-    check = _fields_check("", columns.types)
-
-    def verdict(line: bytes) -> Verdict | None:
-        if b"\\u" in line and (half := next((found[1] for found in _HALF_PAIR.finditer(line) if found[1]), None)):
-            return "NOT_UTF8", f"escape {half.decode()} is half of a surrogate pair"
-        if (broken := not_utf8(line)) is not None:
-            return broken
-        try:
-            value = decoder.decode(line.decode())
-        except json.JSONDecodeError as error:
-            return "NOT_JSON", f"{error.msg} at character {error.pos + 1}"
-        except (ValueError, RecursionError):  # a number or a nesting beyond Python's limits: Polars decides
-            return None
-        if not isinstance(value, dict):
-            return "NOT_AN_OBJECT", f"found {json.dumps(value, default=str)[:FOUND_CHARACTERS]}"
-        return check(value)
-
-    return verdict
-
-
-def _fields_check(prefix: str, types: Mapping[str, pl.DataType]) -> Check:
-    found = ((name, _check(f"{prefix}{name}", kind)) for name, kind in types.items())
-    checks = [(name, check) for name, check in found if check is not None]
-
-    def first_problem(value: Mapping[str, Any]) -> Verdict | None:
-        for name, check in checks:
-            held = value.get(name)
-            if held is not None and (problem := check(held)) is not None:
-                return problem
-        return None
-
-    return first_problem
-
-
-def _check(path: str, declared: pl.DataType) -> Check | None:
-    """The check of one column; None where Polars takes any value."""
-
-    def wrong(value: Any, reason: str = "WRONG_TYPE") -> Verdict:
-        return reason, mismatch(path, declared, json.dumps(value, default=str, ensure_ascii=False))
-
-    def typed(check: Check, *allowed: type) -> Check:
-        return lambda value: check(value) if type(value) in allowed else wrong(value)
-
-    def bounded(fits: Callable[[Any], bool], *allowed: type) -> Check:
-        return typed(lambda value: None if fits(value) else wrong(value, "OUT_OF_RANGE"), *allowed)
-
+def _keys(name: str, declared: pl.DataType, leaf: type[pl.DataType]) -> Iterator[str]:
+    """The names in JSON whose values are of a plain type, or lists of it, in a column and its fields."""
     match declared:
-        case pl.Boolean():
-            return typed(lambda _: None, bool)
-        case pl.Int8() | pl.Int16() | pl.Int32() | pl.Int64():
-            return bounded(range(-_BIGGEST, _BIGGEST).__contains__, int)
-        case pl.Float32() | pl.Float64():
-            return bounded(lambda value: value not in (inf, -inf), float, int, Decimal)
-        case pl.Decimal():
-            exact = bounded(lambda value: len(value.as_tuple().digits) <= _EXACT_DIGITS, Decimal)
-            return lambda value: exact(value) if type(value) is Decimal else None
         case pl.List():
-            inner = _fields_check(path, {"[]": inner_type(declared)})
-            return typed(lambda value: next(filter(None, (inner({"[]": item}) for item in value)), None), list)
+            yield from _keys(name, inner_type(declared), leaf)
         case pl.Struct():
-            return typed(_fields_check(f"{path}.", field_types(declared)), dict)
+            for field, kind in field_types(declared).items():
+                yield from _keys(field, kind, leaf)
+        case _ if isinstance(declared, leaf):
+            yield pl.escape_regex(json.dumps(name, ensure_ascii=False)[1:-1])
+
+
+def _looks_like_number(values: pl.Series, declared: pl.DataType) -> bool:
+    """Whether a text that Polars has read may have been a number, an object or a list."""
+    match declared:
+        case pl.String() | pl.Decimal():
+            return bool(values.str.contains(r"^[-0-9{\[]").any())
+        case pl.List():
+            return _looks_like_number(values.explode(empty_as_null=False, keep_nulls=False), inner_type(declared))
+        case pl.Struct():
+            return any(
+                _looks_like_number(values.struct.field(name), kind) for name, kind in field_types(declared).items()
+            )
         case _:
-            return None
-
-
-def _refuse(constant: str) -> Any:
-    raise json.JSONDecodeError(f"{constant} is not a JSON number", constant, 0)
+            return False

@@ -32,6 +32,9 @@ class Lines:
     def __len__(self) -> int:
         return len(self.positions)
 
+    def __getitem__(self, rows: slice) -> Lines:
+        return Lines(self.data, self.starts[rows], self.ends[rows], self.positions[rows])
+
     def take(self, indices: Integers) -> Lines:
         return Lines(self.data, self.starts[indices], self.ends[indices], self.positions[indices])
 

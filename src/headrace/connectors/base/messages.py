@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import fastavro
 import numpy as np
@@ -17,11 +17,14 @@ from headrace.connectors.base.conversion import settle
 from headrace.connectors.base.csv_lines import CsvLines
 from headrace.connectors.base.decoding import (
     DEAD_SCHEMA,
+    FAILURES,
     POSITION,
     Columns,
     Decoded,
     Verdict,
     dead_lines,
+    decode_apart,
+    failure,
     mismatch,
     type_name,
 )
@@ -38,7 +41,7 @@ KEY, VALUE = "_key", "value"
 class Payloads:
     """Messages by position: the payloads as lines, and the positions of messages without a payload.
 
-    >>> Payloads.of([b"{}", None, b"[1]"], np.array([4, 5, 9])).listed()
+    >>> Payloads.of([b"{}", None, b"[1]"], np.array([4, 5, 9])).raw()
     [b'{}', None, b'[1]']
     """
 
@@ -67,7 +70,7 @@ class Payloads:
         """Parts in the order of their positions, which all have keys and times or all have none.
 
         >>> first, second = (Payloads.of([b"a", None], np.array([at, at + 1])) for at in (1, 3))
-        >>> Payloads.concat([first, second]).listed()
+        >>> Payloads.concat([first, second]).raw()
         [b'a', None, b'a', None]
         """
         if not parts:
@@ -97,7 +100,13 @@ class Payloads:
         there = self.lines.positions
         return np.sort(np.concatenate([there, self.missing])) if len(self.missing) else there
 
-    def listed(self) -> list[bytes | None]:
+    def __getitem__(self, rows: slice) -> Payloads:
+        keys = None if self.keys is None else self.keys[rows]
+        return Payloads.of(
+            self.raw()[rows], self.positions[rows], keys, None if self.times is None else self.times[rows]
+        )
+
+    def raw(self) -> list[bytes | None]:
         found: list[bytes | None] = [None] * len(self)
         places = np.searchsorted(self.positions, self.lines.positions).tolist()
         for place, payload in zip(places, self.lines.raw(), strict=True):
@@ -105,14 +114,20 @@ class Payloads:
         return found
 
 
-class MessageDecoder(Protocol):
+class MessageDecoder:
     """Turns payloads into good rows and dead rows."""
 
     __slots__ = ()
     keyed: ClassVar[bool] = False
     """Whether it needs the messages' keys and times."""
 
-    def decode(self, payloads: Payloads) -> Decoded: ...
+    def read(self, payloads: Payloads) -> Iterator[Decoded]:
+        """The rows of messages, whatever these are."""
+        return decode_apart(self.decode, payloads)
+
+    def decode(self, payloads: Payloads) -> Decoded:
+        """The rows of messages, in one piece."""
+        raise NotImplementedError
 
 
 def message_decoder(format: Format, columns: Columns, *, avro_schema: str | Mapping[str, Any] | None) -> MessageDecoder:
@@ -186,7 +201,7 @@ class RawMessages(MessageDecoder):
     """Payloads as they are, in a column ``value``; null for a message without one."""
 
     def decode(self, payloads: Payloads) -> Decoded:
-        values = pl.Series(payloads.listed(), dtype=pl.Binary)
+        values = pl.Series(payloads.raw(), dtype=pl.Binary)
         return Decoded(pl.DataFrame({VALUE: values, POSITION: payloads.positions}))
 
 
@@ -206,8 +221,8 @@ class AvroMessages(MessageDecoder):
             try:
                 # fastavro reads one record at a time.
                 records.append(self._record(payload, parsed))
-            except (Exception, pl.exceptions.PanicException) as problem:  # strange bytes lead to any of them
-                verdicts[index] = ("NOT_AVRO", str(problem) or type(problem).__name__)
+            except FAILURES as problem:
+                verdicts[index] = ("NOT_AVRO", failure(problem))
         where = pl.Series(POSITION, np.delete(lines.positions, list(verdicts)))
         rows, problems = settle(pl.DataFrame([*pl.DataFrame(records, schema=self.columns.types), where]), self.columns)
         return _with_missing(Decoded(rows, dead_lines(lines, verdicts, problems)), payloads)

@@ -126,9 +126,10 @@ class Gate:
         """Rows with their time, and as dead rows those without one or with one out of bounds."""
         rows = chunk.rows
         if time.kind != "event":
-            moment = chunk.arrived if time.kind == "ingestion" else task.record.clock
-            literal = pl.lit(moment, pl.Int64) if isinstance(moment, int) else pl.lit(moment)
-            return rows.with_columns(literal.cast(MOMENT).alias(time.column)), None
+            clock = pl.lit(task.record.clock, pl.Int64)
+            arrived = pl.lit(chunk.arrived) if time.kind == "ingestion" else clock
+            # What is there has arrived, whatever the time of a file or the clock of a broker says.
+            return rows.with_columns(pl.min_horizontal(arrived, clock).cast(MOMENT).alias(time.column)), None
         event_time = pl.col(time.column).cast(pl.Int64)
         reasons = [pl.when(event_time.is_null()).then(pl.lit("NO_EVENT_TIME"))]
         if time.accept.max_future is not None:

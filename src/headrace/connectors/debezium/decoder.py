@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, ClassVar
 
 import polars as pl
@@ -12,7 +12,7 @@ from headrace.changelog import DATABASE_CHANGELOG, sortable
 from headrace.connectors.base.conversion import from_bytes, settle
 from headrace.connectors.base.decoding import POSITION, RAW_BYTES, Columns, Decoded, Decoder, with_plain_types
 from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, as_lines, read_lines
-from headrace.connectors.base.messages import Payloads
+from headrace.connectors.base.messages import MessageDecoder, Payloads
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.events import MONGODB, ORDER, TextColumns, changelog_rows, read_events, with_keys
 from headrace.connectors.debezium.message_layout import MessageForm, message_layout, seen_form, split_messages
@@ -26,17 +26,19 @@ Part = tuple[str | None, MessageForm, pl.DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
-class DebeziumMessages:
+class DebeziumMessages(MessageDecoder):
     """One message gives one or two rows, nothing (a tombstone), or a dead letter."""
 
     keyed: ClassVar[bool] = True
     changes: DebeziumChanges
     columns: Columns
     """The table's own columns."""
+    folder: str = ""
+    """Begins the positions of messages."""
 
-    def decode(self, payloads: Payloads, folder: str = "") -> Decoded:
-        """Rows of messages; keys and times may be unknown, and ``folder`` begins their positions."""
-        given, positions = payloads.listed(), payloads.positions
+    def decode(self, payloads: Payloads) -> Decoded:
+        """Rows of messages; keys and times may be unknown."""
+        given, positions = payloads.raw(), payloads.positions
         keys = [None] * len(payloads) if payloads.keys is None else payloads.keys
         times = [None] * len(payloads) if payloads.times is None else payloads.times
         values, broken = _texts(given, positions)
@@ -47,7 +49,7 @@ class DebeziumMessages:
                 "key": _texts(keys, positions)[0],
                 "arrived": pl.Series(times, dtype=pl.Int64),
             }
-        ).with_columns(pl.concat_str(pl.lit(folder), sortable(pl.col(POSITION))).alias("place"))
+        ).with_columns(pl.concat_str(pl.lit(self.folder), sortable(pl.col(POSITION))).alias("place"))
         readable = messages.filter(~pl.col(POSITION).is_in(broken["position"].implode()))
         rows, problems = self._changelog(readable)
         dead = pl.concat([broken, *problems]).unique("position", keep="first").sort("position")
@@ -141,8 +143,9 @@ class DebeziumFiles(Decoder):
     messages: DebeziumMessages
 
     def chunks(self, stream: BinaryIO, name: str) -> Iterator[Decoded]:
+        messages = replace(self.messages, folder=f"{name}:")
         for lines in read_lines(stream, max_row_bytes=MAX_ROW_BYTES):
-            yield self.messages.decode(Payloads(lines, lines.positions[:0]), f"{name}:")
+            yield from messages.read(Payloads(lines, lines.positions[:0]))
 
 
 def _texts(payloads: Sequence[bytes | None], positions: Integers) -> tuple[pl.Series, pl.DataFrame]:

@@ -97,7 +97,7 @@ def _read_objects(pieces: pl.DataFrame, types: Mapping[str, pl.DataType]) -> Dec
     """The wanted fields of JSON objects, one in each text of ``payload``."""
     # JSON allows line breaks only between tokens, where a space means the same.
     texts = pieces["payload"].str.replace_all("\n", " ", literal=True).cast(pl.Binary).to_list()
-    return JsonLines(Columns(types)).decode_lines(as_lines(texts, pieces[POSITION].to_numpy()))
+    return JsonLines(Columns(types), keeps_numbers=False).decode_lines(as_lines(texts, pieces[POSITION].to_numpy()))
 
 
 def _envelope_events(rows: pl.DataFrame) -> pl.DataFrame:

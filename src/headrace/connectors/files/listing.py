@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,10 +25,18 @@ MOST_FILES = 10_000
 """The most files of a batch: what its tasks are told stays small."""
 PATH, SIZE, MODIFIED = "path", "size", "modified"
 SCHEMA = {PATH: pl.String(), SIZE: pl.Int64(), MODIFIED: pl.Int64()}
-"""A file: its path, its bytes, and when it was modified in microseconds."""
+"""A file: its path, its bytes, and when it was modified in microseconds. Where one differs it is another file."""
+HIDDEN = "hidden"
+WRITTEN_WITHIN_SECONDS = 60
+"""A hidden file may take so long to become whole and get its name."""
+NAMED = 3
+"""How many hidden files are named."""
+Found = tuple[str, int, int, bool]
+Hidden = Callable[[pl.DataFrame], None]
+"""Takes the files and folders that are hidden."""
 
 
-def list_files(place: str) -> pl.DataFrame:
+def list_files(place: str, hidden: Hidden | None = None) -> pl.DataFrame:
     """The files that are not empty in a folder and those below it, local or remote.
 
     Files and folders that begin with ``_`` or ``.`` are hidden. ``Unreachable`` when the folder cannot be listed.
@@ -35,7 +46,35 @@ def list_files(place: str) -> pl.DataFrame:
         found = list(_local_files(local) if local is not None else _remote_files(place))
     except OSError as problem:
         raise Unreachable(str(problem)) from None
-    return pl.DataFrame(found, schema=SCHEMA, orient="row")
+    listed = pl.DataFrame(found, schema={**SCHEMA, HIDDEN: pl.Boolean()}, orient="row")
+    if hidden is not None:
+        hidden(listed.filter(HIDDEN).drop(HIDDEN))
+    return listed.filter(~pl.col(HIDDEN)).drop(HIDDEN)
+
+
+@dataclass(slots=True)
+class HiddenFiles:
+    """Warns once of each hidden file of a source that is there when a flow begins or stays while it runs."""
+
+    source: str
+    _told: set[str] | None = None
+
+    def __call__(self, hidden: pl.DataFrame) -> None:
+        if self._told is None:
+            self._told = set()
+        else:
+            stayed = time.time_ns() // 1000 - WRITTEN_WITHIN_SECONDS * 1_000_000
+            hidden = hidden.filter(pl.col(MODIFIED) < stayed)
+        new = sorted(set(hidden[PATH]) - self._told)
+        self._told.update(new)
+        if new:
+            more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
+            warnings.warn(
+                f"source {self.source!r} passes over files and folders whose names begin with _ or . ({len(new)}): "
+                f"{', '.join(new[:NAMED])}{more}. Rename those that hold rows.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 def file_stat(path: str, place: str) -> tuple[int, int] | None:
@@ -57,14 +96,13 @@ def file_stat(path: str, place: str) -> tuple[int, int] | None:
     return None
 
 
-def _local_files(folder: Path) -> Iterator[tuple[str, int, int]]:
+def _local_files(folder: Path) -> Iterator[Found]:
     folders = [str(folder)]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
-                if _is_hidden(entry.name):
-                    continue
-                if entry.is_dir():
+                hidden = _is_hidden(entry.name)
+                if not hidden and entry.is_dir():
                     folders.append(entry.path)
                     continue
                 try:
@@ -72,17 +110,18 @@ def _local_files(folder: Path) -> Iterator[tuple[str, int, int]]:
                 except FileNotFoundError:
                     continue  # removed in this moment
                 if found.st_size:
-                    yield f"file:{_as_text(entry.path)}", found.st_size, found.st_mtime_ns // 1000
+                    yield f"file:{_as_text(entry.path)}", found.st_size, found.st_mtime_ns // 1000, hidden
 
 
-def _remote_files(place: str) -> Iterator[tuple[str, int, int]]:
+def _remote_files(place: str) -> Iterator[Found]:
     system, inside = fs.FileSystem.from_uri(place)
     uri, options = place.partition("?")[::2]
     for found in system.get_file_info(fs.FileSelector(inside, recursive=True)):
         below = found.path.removeprefix(inside).lstrip("/")
-        if found.type == fs.FileType.File and found.size and not any(map(_is_hidden, below.split("/"))):
+        if found.type == fs.FileType.File and found.size:
             path = f"{uri.rstrip('/')}/{quote(below)}"
-            yield f"{path}?{options}" if options else path, found.size, found.mtime_ns // 1000
+            hidden = any(map(_is_hidden, below.split("/")))
+            yield f"{path}?{options}" if options else path, found.size, found.mtime_ns // 1000, hidden
 
 
 def _as_text(path: str) -> str:
@@ -101,18 +140,27 @@ def _is_hidden(name: str) -> bool:
 class FileEnumerator:
     """Finds new files. A position names lists of files in the flow's folder: those of each batch, merged as they grow.
 
-    A file is known by its path. The last list is what the last batch reads.
+    A file is known by its path, its size and when it was modified, so one that is written again is new. The last list
+    is what the last batch reads.
     """
 
-    def __init__(self, source: str, storage: Storage, place: str, files_per_batch: int | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        storage: Storage,
+        place: str,
+        files_per_batch: int | None = None,
+        hidden: Hidden | None = None,
+    ) -> None:
         self.place = place
         self._storage = storage
         self._name = f"{SOURCES}/{source}"
         self._files_per_batch = files_per_batch or MOST_FILES
+        self._hidden = hidden
         self._there: pl.DataFrame | None = None
         """Where a run over what is there ends: the files that were there when it began."""
         self._seen: dict[str, pl.DataFrame] = {}
-        """The paths in each list."""
+        """The files in each list."""
         self._stored: set[str] | None = None
         """The lists that may be stored; None before they were looked for."""
 
@@ -120,13 +168,13 @@ class FileEnumerator:
         return {"lists": []}
 
     def stop_at_newest(self) -> None:
-        self._there = list_files(self.place)
+        self._there = list_files(self.place, self._hidden)
 
     def plan(self, since: dict[str, Any], *, most: int | None) -> Planned:
         lists: list[str] = since["lists"]
         self._forget_all_but(lists)
-        there = list_files(self.place) if self._there is None else self._there
-        new = there.join(self._paths(lists), on=PATH, how="anti").sort(MODIFIED, PATH)
+        there = list_files(self.place, self._hidden) if self._there is None else self._there
+        new = there.join(self._known(lists), on=list(SCHEMA), how="anti").sort(MODIFIED, PATH)
         taken = new.head(self._files_per_batch)
         if taken.is_empty():
             return Planned(since)
@@ -145,7 +193,7 @@ class FileEnumerator:
         if first == len(lists) - 1:
             return lists
         files = pl.concat(map(self._read, lists[first:]))
-        return [*lists[:first], self._store(files.join(there, on=PATH, how="semi"))]
+        return [*lists[:first], self._store(files.join(there, on=list(SCHEMA), how="semi"))]
 
     def _store(self, files: pl.DataFrame) -> str:
         """Write a list; its name says how many files are in it."""
@@ -171,10 +219,10 @@ class FileEnumerator:
         assert isinstance(files, pl.DataFrame)
         return files
 
-    def _paths(self, lists: list[str]) -> pl.DataFrame:
+    def _known(self, lists: list[str]) -> pl.DataFrame:
         seen = self._seen
-        self._seen = {name: seen[name] if name in seen else self._read(name).select(PATH) for name in lists}
-        return pl.concat([pl.DataFrame(schema={PATH: pl.String()}), *self._seen.values()])
+        self._seen = {name: seen[name] if name in seen else self._read(name) for name in lists}
+        return pl.concat([pl.DataFrame(schema=SCHEMA), *self._seen.values()])
 
 
 def _rows(name: str) -> int:

@@ -43,12 +43,14 @@ class FileTable:
         return fitted(rows, self.columns(), table=f"small table {self.path!r}")
 
     def _scan(self) -> pl.LazyFrame:
-        if self.format == "parquet":
-            return pl.scan_parquet(self.path, hidden_file_prefix=HIDDEN)
         folder = Path(self.path)
+        # What is there has this name, whatever a pattern would match.
+        is_pattern = not folder.exists()
+        if self.format == "parquet":
+            return pl.scan_parquet(self.path, hidden_file_prefix=HIDDEN, glob=is_pattern)
         files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
         shown = [file for file in files if not file.name.startswith(HIDDEN)]
-        return pl.scan_csv(shown or self.path, schema_overrides=self.columns(), infer_schema=False)
+        return pl.scan_csv(shown or self.path, schema_overrides=self.columns(), infer_schema=False, glob=is_pattern)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

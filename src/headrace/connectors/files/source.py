@@ -24,7 +24,7 @@ from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.base.source import ROW_POSITION, Gate, add_source, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import DebeziumFiles, debezium_messages
-from headrace.connectors.files.listing import FileEnumerator, file_stat
+from headrace.connectors.files.listing import FileEnumerator, HiddenFiles, file_stat
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.schemas import parse_ddl
 from headrace.stability import stable
@@ -104,6 +104,8 @@ class ParquetFiles(Decoder):
         for batch in file.iter_batches(batch_size=self.chunk_rows, columns=declared, use_threads=False):
             yield self._decode_batch(batch, first)
             first += batch.num_rows
+        if first != file.metadata.num_rows:
+            raise ValueError(f"the file says that it has {file.metadata.num_rows} rows, but {first} can be read")
 
     def _decode_batch(self, batch: pa.RecordBatch, first: int) -> Decoded:
         frame = pl.DataFrame(batch)
@@ -133,7 +135,9 @@ def read_files(
     """The rows of a landing folder, each file read once; rows that cannot be read become dead letters.
 
     A folder that ``hr.to_files`` writes is read by its commit list, so no row of an unfinished batch is seen. Files
-    must appear whole (written elsewhere and moved in). The schema may declare ``_position STRING``, which identifies a
+    must appear whole (written elsewhere and moved in). A file is known by its path, size and time of modification, so
+    one that is written again is read again. Names that begin with ``_`` or ``.`` are hidden: such files are passed
+    over, which a warning tells. The schema may declare ``_position STRING``, which identifies a
     row by its file and line; with ``hr.debezium_changes(...)`` as schema the lines are recorded messages.
     ``name`` identifies the source in the checkpoint; the default is the folder's name.
 
@@ -176,7 +180,9 @@ def read_files(
     return add_source(
         spark,
         gate,
-        lambda storage: FileEnumerator(called, storage, folder, files_per_batch),
+        lambda storage: FileEnumerator(
+            called, storage, folder, files_per_batch, None if listed else HiddenFiles(called)
+        ),
         struct,
         fingerprint,
         changes=isinstance(schema, DebeziumChanges),

@@ -62,13 +62,13 @@ class KafkaReader:
             consumption = _Consumption(self.subscription, piece, outage, wanted)
             lost = consumption.lost()
             for polled in consumption.chunks(piece.first + lost):
-                if polled or lost:
-                    yield replace(self._decoded(polled, piece, task), lost=lost)
-                lost = 0
+                payloads = Payloads.concat(polled)
+                for decoded in self.decoder.read(payloads) if polled or lost else ():
+                    yield replace(self._placed(decoded, payloads, piece, task), lost=lost)
+                    lost = 0
 
-    def _decoded(self, polled: list[Payloads], piece: Slice, task: Task) -> Decoded:
-        payloads = Payloads.concat(polled)
-        decoded = self.decoder.decode(payloads)
+    def _placed(self, decoded: Decoded, payloads: Payloads, piece: Slice, task: Task) -> Decoded:
+        """Rows with what Kafka itself knows about their messages."""
         if self.columns.get("_key") == pl.String:
             decoded = _with_text_keys(decoded, payloads)
         kept = np.searchsorted(payloads.positions, decoded.rows[POSITION].to_numpy())

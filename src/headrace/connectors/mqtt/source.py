@@ -45,13 +45,13 @@ class MqttReader:
         for path, _, _ in given:
             messages = pl.DataFrame(landed(path))
             positions = np.arange(messages.height, dtype=np.int64)
-            decoded = self.decoder.decode(Payloads.of(messages["payload"].to_list(), positions))
-            kept = messages[decoded.rows[POSITION]]
-            known = kept.select(pl.col("topic").alias("_topic"), pl.col("arrived").cast(MOMENT).alias("_timestamp"))
-            rows = decoded.rows.hstack(known).select(*self.columns, POSITION)
-            topics = messages[decoded.dead["position"]]["topic"]
-            dead = decoded.dead.with_columns(pl.format("{} (topic {})", "detail", topics).alias("detail"))
-            yield replace(decoded, rows=rows, dead=dead, origin=path, arrived=kept["arrived"])
+            for decoded in self.decoder.read(Payloads.of(messages["payload"].to_list(), positions)):
+                kept = messages[decoded.rows[POSITION]]
+                known = kept.select(pl.col("topic").alias("_topic"), pl.col("arrived").cast(MOMENT).alias("_timestamp"))
+                rows = decoded.rows.hstack(known).select(*self.columns, POSITION)
+                topics = messages[decoded.dead["position"]]["topic"]
+                dead = decoded.dead.with_columns(pl.format("{} (topic {})", "detail", topics).alias("detail"))
+                yield replace(decoded, rows=rows, dead=dead, origin=path, arrived=kept["arrived"])
 
 
 @stable

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Columns, Decoded
-from headrace.connectors.base.json_lines import JsonLines, line_judge
+from headrace.connectors.base.json_line import line_judge
+from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.lines import read_lines
 from tests.reasons import REASONS
 
@@ -162,6 +163,53 @@ def test_a_nesting_beyond_any_limit_is_a_dead_row() -> None:
 
 def test_a_number_in_a_text_column_becomes_text() -> None:
     assert decode(b'{"id": 5}\n{"id": {"a": 1}}').rows["id"].to_list() == ["5", '{"a": 1}']
+
+
+NUMBERS = ["1.10", "1e2", "1E+2", "-0", "-0.0", "0.1234567890123456789", "12345678901234567890123", "9" * 60, "1e400"]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_number_in_a_text_column_keeps_its_text(number: str) -> None:
+    columns = Columns(
+        {
+            "id": pl.String(),
+            "größe": pl.String(),
+            "tags": pl.List(pl.String()),
+            "card": pl.Struct({"kind": pl.String(), "more": pl.List(pl.Struct({"code": pl.String()}))}),
+            "amount": pl.Float64(),
+        }
+    )
+    given = (
+        f'{{"id": {number}, "größe":{number}, "tags": ["{number}", {number}, {{"a" : [{number}, null]}}], '
+        f'"card": {{"kind" :  {number}, "more": [{{"code": {number}}}]}}, "amount": 1.10, "id": 2.50, '
+        f'"other": {number}}}'
+    )
+    expected = (
+        number,
+        number,
+        [number, number, f'{{"a": [{number}, null]}}'],
+        {"kind": number, "more": [{"code": number}]},
+        1.1,
+    )
+    for line in (given, given.replace("größe", "gr\\u00f6\\u00dfe")):
+        decoded = decode(b"\n".join([b"{}", line.encode(), b"oops"]), columns)
+        assert decoded.dead["position"].to_list() == [3]
+        assert decoded.rows.drop(POSITION).rows() == [(None,) * 5, expected]
+
+
+@pytest.mark.parametrize("number", ["1.10", "1e2", "-1234567890123456789012345678901.123456", "1234567890.1234567"])
+def test_a_number_in_a_decimal_column_keeps_all_its_digits(number: str) -> None:
+    columns = Columns({"price": pl.Decimal(38, 7), "prices": pl.List(pl.Decimal(38, 7))})
+    decoded = decode(f'{{"price": {number}, "prices": [0.5, {number}]}}'.encode(), columns)
+    assert decoded.rows.drop(POSITION).rows() == [(Decimal(number), [Decimal("0.5"), Decimal(number)])]
+
+
+def test_an_object_in_a_text_column_is_json_text_with_all_that_it_says() -> None:
+    lines = ['{"id": {"a":1.10, "a":2, "b":[ "x\\u0000\\n\\"é", true, {}, [] ]}}', '{"id": {"a": 1, "b": "x"}}']
+    assert decode("\n".join(lines).encode()).rows["id"].to_list() == [
+        '{"a": 1.10, "a": 2, "b": ["x\\u0000\\n\\"é", true, {}, []]}',
+        '{"a": 1, "b": "x"}',
+    ]
 
 
 def test_windows_line_ends_are_no_part_of_the_line() -> None:

@@ -15,6 +15,7 @@ import headrace as hr
 from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.source import SPLIT_LEAF, SPLIT_TASKS, Gate
 from headrace.event_time.record import BatchRecord
+from headrace.event_time.tracker import WHOLE
 from headrace.schemas import MOMENT
 from headrace.wheel.side_rows import read_rows
 from headrace.wheel.task import Task
@@ -44,6 +45,19 @@ def test_a_time_of_any_year_is_refused_row_by_row(tmp_path: Path, micros: int, r
     letter = read_rows(task.state.storage, file).row(0, named=True)
     assert (letter["position"], letter["reason"], letter["detail"]) == (1, reason, f"at = {written}")
     assert json.loads(letter["raw"]) == {"at": written}
+
+
+@pytest.mark.parametrize(("arrived", "taken"), [(7, [7, 7]), (2**62, [1_000, 1_000]), ([7, 2**62], [7, 1_000])])
+def test_what_is_read_has_arrived_whatever_its_file_or_broker_says(arrived: Any, taken: list[int]) -> None:
+    reports: list[Any] = []
+    record = BatchRecord(0, 1_000, {}, {}, {}, drain=False)
+    task = Task(record, "flow", 0, lambda *report: reports.append(report), state_in_memory())
+    gate = Gate("rows", cast(Any, None), hr.ingestion_time("arrived"))
+    given = arrived if isinstance(arrived, int) else pl.Series(arrived)
+    (rows,) = gate.admit([Decoded(pl.DataFrame({"n": [1, 2], POSITION: [0, 1]}), arrived=given)], task)
+    assert rows["arrived"].to_physical().to_list() == taken
+    [(_, report)] = reports
+    assert report.highest == {WHOLE: max(taken)}
 
 
 class Numbers:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -20,7 +22,7 @@ from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.files import listing
-from headrace.connectors.files.listing import FileEnumerator, list_files
+from headrace.connectors.files.listing import FileEnumerator, HiddenFiles, list_files
 from headrace.connectors.files.source import CHANGED, FileReader
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord
@@ -54,7 +56,9 @@ def reader_of(place: str | Path) -> FileReader:
 class Reading:
     """A flow that reads a folder batch by batch."""
 
-    def __init__(self, folder: Path, storage: Storage | None = None, *, files_per_batch: int | None = None) -> None:
+    def __init__(
+        self, folder: str | Path, storage: Storage | None = None, *, files_per_batch: int | None = None
+    ) -> None:
         self.storage = MemoryStorage() if storage is None else storage
         self.enumerator = FileEnumerator("in", self.storage, str(folder), files_per_batch)
         self.position: Position = self.enumerator.initial()
@@ -88,6 +92,37 @@ def test_files_come_once_in_the_order_in_which_they_were_modified_and_then_by_na
     assert reading.batch() == ["older"]
 
 
+def test_a_file_from_the_future_hides_no_other_file(tmp_path: Path) -> None:
+    land(tmp_path, "future", second=16_000_000_000)
+    land(tmp_path, "a", second=1)
+    reading = Reading(tmp_path)
+    assert reading.batch() == ["a", "future"]
+    land(tmp_path, "b", second=2)
+    land(tmp_path, "new", second=1_800_000_000)
+    assert reading.batch() == ["b", "new"]
+
+
+def test_a_file_that_is_written_again_is_another_file(tmp_path: Path) -> None:
+    land(tmp_path, "a", "b", "c", "d", second=1)
+    reading = Reading(tmp_path)
+    assert reading.batch() == ["a", "b", "c", "d"]
+    land(tmp_path, "a", second=2)
+    land(tmp_path, "b", second=1, content='{"n":1}\n{"n":2}\n')
+    land(tmp_path, "c", second=1)
+    assert reading.batch() == ["b", "a"]
+    assert reading.batch() == []
+
+
+@pytest.mark.parametrize("name", ["in [x]", "in{a}", "in*", "in?", "in%41", "_in", ".in", os.fsdecode(b"in\xe4")])
+def test_a_folder_of_any_name_is_read_and_no_other(tmp_path: Path, name: str) -> None:
+    for other in ("in", "in x", "ina", "inA", "in y"):
+        land(tmp_path / other, "other")
+    land(tmp_path / name, "a[1]", "b*", "deep{1}/c?")
+    files = list_files(str(tmp_path / name)).sort("path").rows()
+    chunks = list(reader_of(tmp_path / name).read(files, TASK))
+    assert [(chunk.rows["n"].to_list(), chunk.dead.height) for chunk in chunks] == [([1], 0)] * 3
+
+
 def test_hidden_and_empty_files_and_links_to_nothing_are_passed_over_until_they_have_a_name_and_rows(
     tmp_path: Path,
 ) -> None:
@@ -99,6 +134,33 @@ def test_hidden_and_empty_files_and_links_to_nothing_are_passed_over_until_they_
     (tmp_path / ".a").rename(tmp_path / "a")
     land(tmp_path, "empty")
     assert reading.batch() == ["a", "empty"]
+
+
+def told(reading: Reading) -> list[str]:
+    """What a batch warns of."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        reading.batch()
+    return [str(warning.message) for warning in warned]
+
+
+def test_files_that_are_passed_over_are_told_once_at_the_beginning_or_when_they_stay(place: str, bucket: Path) -> None:
+    now = int(time.time())
+    land(bucket, "a", "_b", ".c", "deep/_d", "_e", second=now)
+    land(bucket, "_empty", content="")
+    reading = Reading(place)
+    reading.enumerator = FileEnumerator("in", reading.storage, place, hidden=HiddenFiles("in"))
+    [text] = told(reading)
+    assert text.startswith("source 'in' passes over files and folders whose names begin with _ or . (4): ")
+    assert [name in text for name in ("/.c, ", "/_b, ", "/_e and 1 more. ")] == [True] * 3
+    land(bucket, ".being_written", second=now)
+    assert told(reading) == []
+    land(bucket, "_stays", second=now - 100)
+    [text] = told(reading)
+    assert "(1): " in text
+    assert text.endswith("/_stays. Rename those that hold rows.")
+    assert told(reading) == []
+    assert told(Reading(place)) == []
 
 
 @pytest.mark.parametrize("name", ["a b.json", "100%.json", "a%20b.json", "ä?#.json", os.fsdecode(b"\xe4.json")])

@@ -22,6 +22,19 @@ def test_all_parquet_files_of_a_folder_are_one_table(tmp_path: Path) -> None:
     assert table.read().rows() == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.parametrize("name", ["in [x]", "in{a}", "in*", "in?"])
+def test_a_file_or_folder_that_is_there_is_no_pattern(tmp_path: Path, name: str) -> None:
+    for folder, id in ((name, 1), ("ina", 9), ("in x", 9)):
+        for format in ("parquet", "csv"):
+            (tmp_path / format / folder).mkdir(parents=True)
+            getattr(pl.DataFrame({"id": [id]}), f"write_{format}")(tmp_path / format / folder / f"1[2].{format}")
+    for part in (tmp_path / "parquet" / name, tmp_path / "parquet" / name / "1[2].parquet"):
+        assert file_table(part).read().rows() == [(1,)]
+    for part in (tmp_path / "csv" / name, tmp_path / "csv" / name / "1[2].csv"):
+        assert file_table(part, format="csv", schema="id BIGINT").read().rows() == [(1,)]
+    assert file_table(tmp_path / "parquet" / "in*" / "*").read().height == 3
+
+
 def test_files_that_spark_leaves_beside_a_table_are_no_part_of_it(tmp_path: Path) -> None:
     for folder in ("parquet", "csv"):
         (tmp_path / folder).mkdir()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import MagicMock
@@ -83,6 +84,8 @@ def test_rows_are_numbered_from_zero_through_all_row_groups(tmp_path: Path) -> N
         (pa.array([MOMENT], pa.timestamp("us", "Europe/Paris")), pl.Datetime("us", "UTC"), MOMENT),
         (pa.array([[1, None]], pa.list_(pa.int32())), pl.List(pl.Int64()), [1, None]),
         (pa.array([{"a": 1}]), pl.Struct({"a": pl.Int32()}), {"a": 1}),
+        (pa.array([[1, 2]], pa.list_(pa.int64(), 2)), pl.List(pl.Int32()), [1, 2]),
+        (pa.array([[{"a": 1}, None]]), pl.List(pl.String()), ['{"a":1}', None]),
     ],
 )
 def test_a_value_that_keeps_its_meaning_is_taken(
@@ -90,6 +93,34 @@ def test_a_value_that_keeps_its_meaning_is_taken(
 ) -> None:
     decoded = decode(tmp_path / "part.parquet", pa.table({"v": held}), Columns({"v": declared}))
     assert decoded.rows.rows() == [(expected, 0)]
+
+
+@pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        (pa.array([{"a": 1, "b": None}]), '{"a":1,"b":null}'),
+        (pa.array([[1, None]]), "[1,null]"),
+        (pa.array([[1, 2]], pa.list_(pa.int64(), 2)), "[1,2]"),
+        (
+            pa.array([[("k", b"\xff"), ("l", None)]], pa.map_(pa.string(), pa.binary())),
+            '[{"key":"k","value":"/w=="},{"key":"l","value":null}]',
+        ),
+        (pa.array([{"at": MOMENT}]), '{"at":"2026-05-01 10:00:00.000000+00:00"}'),
+        (pa.array([{"day": MOMENT.date()}]), '{"day":"2026-05-01"}'),
+        (
+            pa.array([{"n": Decimal("1.50"), "t": time(1, 2, 3), "d": timedelta(1)}]),
+            '{"n":"1.50","t":"01:02:03","d":"86400000000"}',
+        ),
+        (pa.array([[{"far": 2**31 - 1}]], pa.list_(pa.struct([("far", pa.date32())]))), '[{"far":"2147483647"}]'),
+        (pa.array([[2**62]], pa.list_(pa.timestamp("ms", "UTC"))), '["4611686018427387904"]'),
+        (pa.array([['é\n"', "x"]]), '["é\\n\\"","x"]'),
+    ],
+)
+def test_nested_values_in_a_text_column_are_json_text(tmp_path: Path, held: pa.Array[Any], text: str) -> None:
+    table = pa.table({"v": pa.concat_arrays([held, pa.nulls(1, held.type)])})
+    decoded = decode(tmp_path / "part.parquet", table, Columns({"v": pl.String()}))
+    assert decoded.rows["v"].to_list() == [text, None]
+    assert decoded.dead.height == 0
 
 
 @pytest.mark.parametrize(
@@ -215,6 +246,23 @@ def test_a_file_that_is_not_parquet_is_one_dead_row(tmp_path: Path, data: bytes)
     (tmp_path / "part.parquet").write_bytes(data)
     (chunk,) = ParquetFiles(Columns({"a": pl.Int64()})).decode(str(tmp_path / "part.parquet"))
     assert chunk.dead.select("position", "reason").rows() == [(0, "FILE_UNREADABLE")]
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (pa.array([0], pa.timestamp("us", "Mars/Olympus")), "unable to parse time zone: 'Mars/Olympus'"),
+        (pa.array([Decimal("1.5")], pa.decimal256(60, 2)), "operator does not support primitive `Int256`"),
+    ],
+)
+def test_a_file_with_a_type_that_polars_does_not_know_is_one_dead_row(
+    tmp_path: Path, held: pa.Array[Any], said: str
+) -> None:
+    decoded = decode(tmp_path / "part.parquet", pa.table({"v": held}), Columns({"v": pl.String()}))
+    assert decoded.rows.height == 0
+    [(position, reason, detail, raw)] = decoded.dead.rows()
+    assert (position, reason, raw) == (0, "FILE_UNREADABLE", b"")
+    assert detail.startswith(said)
 
 
 def test_rows_before_a_damaged_page_are_kept_and_the_rest_is_one_dead_row(tmp_path: Path) -> None:

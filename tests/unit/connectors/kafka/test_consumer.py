@@ -86,7 +86,7 @@ def test_messages_of_a_span_come_as_payloads_and_the_end_of_the_partition_is_tol
     consumer = ConfluentConsumer(OPTIONS, most=100)
     consumer.assign("clicks", 2, 4)
     polled = [consumer.poll(100, 1.0, (4, 7), EVERYTHING) for _ in range(3)]
-    assert [each.payloads.listed() for each in polled] == [[None, b"b"], [], []]
+    assert [each.payloads.raw() for each in polled] == [[None, b"b"], [], []]
     assert [each.reached for each in polled] == [7, 9, 0]
     first = polled[0].payloads
     assert first.positions.tolist() == [4, 6]

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 import headrace as hr
 from headrace.connectors.base.decoding import POSITION, Columns, Decoded
-from headrace.connectors.base.messages import Payloads, message_decoder
+from headrace.connectors.base.messages import JsonMessages, Payloads, message_decoder
 from headrace.connectors.base.source import Gate
 from headrace.connectors.kafka import reader as kafka_reader
 from headrace.connectors.kafka.consumer import Polled, Wanted
@@ -28,6 +28,7 @@ from tests.tasks import state_in_memory
 
 TASK = Task(BatchRecord(0, 7, {}, {}, {}, drain=False), "flow", 0, lambda *_: None, state_in_memory())
 SUBSCRIPTION = Subscription("nobody:1", ("clicks",), False, "earliest", "fail")
+LOSSY = replace(SUBSCRIPTION, on_lost="count")
 
 
 class Consumer:
@@ -74,10 +75,12 @@ def _read(
     consumers: dict[Subscription, Consumer], consumer: Consumer, first: int, until: int, **columns: pl.DataType
 ) -> list[Decoded]:
     consumers[SUBSCRIPTION] = consumer
-    declared = {"n": pl.Int64(), **columns}
+    return list(reader_of(SUBSCRIPTION, **columns).read(_slices(first, until), TASK))
+
+
+def reader_of(subscription: Subscription, **columns: pl.DataType) -> KafkaReader:
     decoder = message_decoder("json", Columns({"n": pl.Int64()}), avro_schema=None)
-    reader = KafkaReader(SUBSCRIPTION, decoder, declared, arrival=True)
-    return list(reader.read(_slices(first, until), TASK))
+    return KafkaReader(subscription, decoder, {"n": pl.Int64(), **columns}, arrival=True)
 
 
 def _slices(first: int, until: int) -> list[tuple[str, int, int, int]]:
@@ -136,6 +139,28 @@ def test_a_key_that_is_no_text_makes_its_message_alone_a_dead_letter(consumers: 
     assert arrived.rows.select("n", "_key").rows() == [(4, "ä"), (6, None), (8, "k")]
     assert arrived.arrived.to_list() == [1_004_000, 1_006_000, 1_008_000]  # type: ignore[union-attr]
     assert arrived.dead.rows() == [(5, "NOT_UTF8", "the key holds bytes that are not UTF-8, in hex ff00", b'{"n":5}')]
+
+
+def test_a_message_that_its_decoder_fails_on_is_alone_a_dead_letter_and_lost_ones_count_once(
+    consumers: dict[Subscription, Consumer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Shortened(Consumer):
+        def bounds(self, topic: str, partition: int, seconds: float) -> tuple[int, int]:
+            return 4, self._end
+
+    def decode(messages: JsonMessages, payloads: Payloads) -> Decoded:
+        if b'{"n":6}' in payloads.raw():
+            raise pl.exceptions.PanicException("it is poison")
+        return decoded(messages, payloads)
+
+    decoded = JsonMessages.decode
+    monkeypatch.setattr(JsonMessages, "decode", decode)
+    consumers[LOSSY] = Shortened([4, 5, 6, 8], end=9)
+    chunks = list(reader_of(LOSSY, _key=pl.Binary(), _offset=pl.Int64()).read(_slices(1, 9), TASK))
+    assert [row for chunk in chunks for row in chunk.rows.rows()] == [(n, b"k", n, n) for n in (4, 5, 8)]
+    assert [moment for chunk in chunks for moment in chunk.arrived] == [1_004_000, 1_005_000, 1_008_000]  # type: ignore[union-attr]
+    assert [row for chunk in chunks for row in chunk.dead.rows()] == [(6, "UNDECODABLE", "it is poison", b'{"n":6}')]
+    assert sum(chunk.lost for chunk in chunks) == 3
 
 
 class Refusing(Consumer):

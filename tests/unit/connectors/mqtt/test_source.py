@@ -8,8 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from headrace.connectors.base.decoding import Columns
-from headrace.connectors.base.messages import message_decoder
+from headrace.connectors.base.decoding import Columns, Decoded
+from headrace.connectors.base.messages import JsonMessages, Payloads, message_decoder
 from headrace.connectors.mqtt.feed import Broker, LandingLog, MqttMessage, landed, own_id
 from headrace.connectors.mqtt.source import MqttReader, read_mqtt
 from headrace.errors import HeadraceError
@@ -82,6 +82,25 @@ def test_messages_become_rows_with_their_topic_and_time_and_broken_ones_dead_let
     dead = chunk.dead.sort("position")
     assert dead["position"].to_list() == [1, 2]
     assert all(detail.endswith("(topic b)") for detail in dead["detail"])
+
+
+def test_a_message_that_its_decoder_fails_on_is_alone_a_dead_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decode(messages: JsonMessages, payloads: Payloads) -> Decoded:
+        if b"poison" in payloads.raw():
+            raise pl.exceptions.PanicException("it is poison")
+        return decoded(messages, payloads)
+
+    decoded = JsonMessages.decode
+    monkeypatch.setattr(JsonMessages, "decode", decode)
+    sent = [("a", b'{"id":1}', 1), ("b", b"poison", 2), ("c", b'{"id":2}', 3)]
+    file = str(LandingLog(tmp_path).append([MqttMessage(*each) for each in sent]))
+    reader = MqttReader(message_decoder("json", Columns({"id": pl.Int64()}), avro_schema=None), COLUMNS)
+    chunks = list(reader.read([(file, 1, 1)], TASK))
+    assert [(row[0], row[2], row[3]) for chunk in chunks for row in chunk.rows.rows()] == [(1, "a", 0), (2, "c", 2)]
+    dead = [row for chunk in chunks for row in chunk.dead.rows()]
+    assert dead == [(1, "UNDECODABLE", "it is poison (topic b)", b"poison")]
 
 
 @pytest.mark.parametrize("payloads", [[b"?", b"?"], [b'{"id":1}']])

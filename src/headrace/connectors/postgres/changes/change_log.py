@@ -34,9 +34,9 @@ HEAD: Mapping[str, pl.DataType] = {
     TRANSACTION: pl.Int64(),
     UNSENT: pl.List(pl.String()),
 }
-"""The first columns of a file; the table's values follow as texts in columns ``0``, ``1`` and so on."""
+"""The first columns of a file; the bytes of the table's values, which are texts, follow in columns ``0``, ``1``, ..."""
 Row = tuple[object, ...]
-"""A row of a file; the table's values in it are texts or UTF-8 bytes."""
+"""A row of a file; the table's values in it are texts or their bytes, which may have any encoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class _FileWriter:
         self.waiting: list[Row] = []
         self._path, self._rows = path, 0
         self._names = [*HEAD, *map(str, range(len(columns)))]
-        schema = pl.DataFrame(schema={name: HEAD.get(name, pl.String()) for name in self._names}).to_arrow().schema
+        schema = pl.DataFrame(schema={name: HEAD.get(name, pl.Binary()) for name in self._names}).to_arrow().schema
         self._stream: BinaryIO = path.open("wb")
         self._writer = pq.ParquetWriter(self._stream, schema, compression="zstd")
 
@@ -194,7 +194,7 @@ class _FileWriter:
             return False
         parts = zip(self._names, zip(*self.waiting, strict=True), strict=True)
         series = [pl.Series(name, values, dtype=HEAD.get(name)) for name, values in parts]
-        rows = pl.DataFrame(series).with_columns(pl.col(pl.Binary, pl.Null).cast(pl.String))
+        rows = pl.DataFrame(series).cast({name: pl.Binary for name in self._names if name not in HEAD})
         self._writer.write_table(rows.to_arrow())
         self._rows += rows.height
         self.waiting.clear()

@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 
 from headrace.changelog import CHANGE, COMMITTED_AT, DATABASE_CHANGELOG, POSITION, TRANSACTION, UNCHANGED, OnTruncate
 from headrace.checkpoint.storage import incomplete
-from headrace.connectors.base.conversion import settle
+from headrace.connectors.base.conversion import from_bytes, settle
 from headrace.connectors.base.decoding import POSITION as ROW
-from headrace.connectors.base.decoding import Columns, Decoded, as_json
+from headrace.connectors.base.decoding import Columns, Decoded, as_json, decode_apart
 from headrace.connectors.base.enumerator import Planned, divided
+from headrace.connectors.base.lines import Integers
 from headrace.connectors.postgres.changes.catalogue import SCHEMA_CHANGED, START_OVER, SourceColumn
 from headrace.connectors.postgres.changes.change_log import HEAD, KIND, PLACE, UNSENT, ChangeLog, LogEntry, LogFile
 from headrace.connectors.postgres.changes.landing import open_log
@@ -26,6 +27,31 @@ from headrace.schemas import MOMENT
 from headrace.wheel.task import Task
 
 ROWS_AT_ONCE = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRows:
+    """Rows of a file of the log, their values still text."""
+
+    file: LogFile
+    frame: pl.DataFrame
+    positions: Integers
+
+    def __len__(self) -> int:
+        return self.frame.height
+
+    def __getitem__(self, rows: slice) -> LoggedRows:
+        return replace(self, frame=self.frame[rows], positions=self.positions[rows])
+
+    @property
+    def values(self) -> pl.DataFrame:
+        """The table's columns under their names."""
+        columns = enumerate(self.file.columns)
+        return self.frame.select(pl.col(str(number)).cast(pl.Binary).alias(each.name) for number, each in columns)
+
+    def raw(self) -> list[bytes]:
+        values = self.values
+        return as_json(self.frame.select(name for name in HEAD if name not in values.columns).hstack(values)).to_list()
 
 
 class ChangeLogEnumerator:
@@ -131,7 +157,8 @@ class ChangeLogReader:
                 self._check_columns(file, then)
                 with pq.ParquetFile(log.data(file)) as parquet:
                     for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False):
-                        yield self._rows(pl.DataFrame(batch), file, first)
+                        positions = np.arange(first, first + batch.num_rows, dtype=np.int64)
+                        yield from decode_apart(self._rows, LoggedRows(file, pl.DataFrame(batch), positions))
                         first += batch.num_rows
         added = sorted(set(entry.altered.get(self.table, ())) - then.keys())
         if added:
@@ -148,13 +175,12 @@ class ChangeLogReader:
                 )
             yield Decoded.of_letter(types, "TABLE_TRUNCATED", f"{emptied}; rows are kept", position=behind)
 
-    def _rows(self, texts: pl.DataFrame, file: LogFile, first: int) -> Decoded:
-        places = {column.name: str(number) for number, column in enumerate(file.columns)}
-        positions = pl.Series(ROW, np.arange(first, first + texts.height, dtype=np.int64))
+    def _rows(self, logged: LoggedRows) -> Decoded:
+        positions = pl.Series(ROW, logged.positions)
         # The declared columns among those that were not sent.
         declared = pl.lit(pl.Series([list(self.columns)], dtype=pl.List(pl.String)))
         unchanged = pl.col(UNSENT).list.set_intersection(declared)
-        head = texts.select(
+        head = logged.frame.select(
             pl.col(KIND).alias(CHANGE),
             pl.col(PLACE).alias(POSITION),
             pl.col(COMMITTED_AT).cast(MOMENT),
@@ -162,15 +188,19 @@ class ChangeLogReader:
             pl.when(unchanged.list.len() > 0).then(unchanged).alias(UNCHANGED),
             positions,
         )
-        named = texts.select(pl.col(place).alias(name) for name, place in places.items())
+        values = logged.values
+        texts = pl.DataFrame([from_bytes(values[name]) for name in self.columns])
+        strange = [_not_utf8(positions, values[name], texts[name]) for name in self.columns]
         # No decimal column holds NaN.
         decimals = [name for name, kind in self.columns.items() if isinstance(kind, pl.Decimal)]
-        values = named.with_columns(positions, pl.col(decimals).replace({"NaN": None}))
-        rows, problems = settle(values, Columns(self.columns), lambda text, kind, _: parse_values(text, kind))
+        texts = texts.with_columns(positions, pl.col(decimals).replace({"NaN": None}))
+        rows, misfits = settle(texts, Columns(self.columns), lambda text, kind, _: parse_values(text, kind))
+        found = pl.concat([*strange, misfits.with_columns(reason=pl.lit("WRONG_TYPE"))])
+        problems = found.unique("position", keep="first").sort("position")
         broken = positions.is_in(problems["position"].implode())
-        raw = as_json(texts.select(name for name in HEAD if name not in places).hstack(named).filter(broken))
-        whole = rows.drop(ROW).hstack(head.filter(~broken))
-        return Decoded(whole, problems.with_columns(raw, reason=pl.lit("WRONG_TYPE")))
+        whole = rows.filter(~pl.col(ROW).is_in(problems["position"].implode())).drop(ROW).hstack(head.filter(~broken))
+        raw = pl.Series("raw", replace(logged, frame=logged.frame.filter(broken)).raw(), dtype=pl.Binary)
+        return Decoded(whole, problems.with_columns(raw))
 
     def _check_columns(self, file: LogFile, then: Mapping[str, SourceColumn]) -> None:
         now = {column.name: column for column in file.columns}
@@ -182,3 +212,10 @@ class ChangeLogReader:
             else:
                 continue
             raise HeadraceError(SCHEMA_CHANGED, f"table {self.table}: column {name!r} {change}. {START_OVER}")
+
+
+def _not_utf8(positions: pl.Series, values: pl.Series, texts: pl.Series) -> pl.DataFrame:
+    """The rows of which a value is no text; a database with the encoding SQL_ASCII may hold any bytes."""
+    strange = positions.filter(texts.is_null() & values.is_not_null()).alias("position").to_frame()
+    detail = pl.lit(f"column {values.name} holds bytes that are not UTF-8")
+    return strange.with_columns(reason=pl.lit("NOT_UTF8"), detail=detail)

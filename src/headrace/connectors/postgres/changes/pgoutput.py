@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from struct import Struct
+from struct import Struct, error
+
+from headrace.errors import HeadraceError
 
 Values = list[bytes | None]
 """The text of each column of a row, in the order of the table's columns."""
@@ -70,8 +72,27 @@ class Truncate:
     relations: tuple[int, ...]
 
 
-def parse_message(message: bytes) -> Begin | Commit | Relation | RowChange | Truncate | None:
+Message = Begin | Commit | Relation | RowChange | Truncate | None
+
+
+def parse_message(message: bytes) -> Message:
     """A message of protocol version 1; None for kinds that concern no row."""
+    try:
+        return _parsed(message)
+    except (error, IndexError, ValueError) as problem:
+        raise unreadable(message[:1], str(problem)) from None
+
+
+def unreadable(kind: bytes, problem: str) -> HeadraceError:
+    """The error for a message that no server sends: rows behind it might be taken for others, so nothing is skipped."""
+    return HeadraceError(
+        "CHANGES_UNREADABLE",
+        f"the slot returned a message of kind {kind!r} that is not pgoutput's ({problem}). Nothing is lost: the slot "
+        "keeps it. Correct what is between the database and Headrace, then start again.",
+    )
+
+
+def _parsed(message: bytes) -> Message:
     match message[:1]:
         case b"I":
             return RowChange(b"I", _OID.unpack_from(message, 1)[0], _row(message, 6)[0])
@@ -115,6 +136,8 @@ def _row(message: bytes, at: int) -> tuple[Values, tuple[int, ...], int]:
             unsent = (*unsent, len(values))
         values.append(None)
         at += 1
+    if at > len(message):
+        raise IndexError("a value ends behind it")
     return values, unsent, at
 
 

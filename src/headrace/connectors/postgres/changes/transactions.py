@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping
 from headrace.changelog import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import LogEntry, LogWriter, Row
-from headrace.connectors.postgres.changes.pgoutput import Begin, Commit, Relation, RowChange, Truncate, parse_message
+from headrace.connectors.postgres.changes.pgoutput import (
+    Begin,
+    Commit,
+    Relation,
+    RowChange,
+    Truncate,
+    parse_message,
+    unreadable,
+)
 
 
 def position(lsn: int, index: int) -> str:
@@ -93,10 +101,13 @@ class _KnownRelation:
 
     def rows(self, change: RowChange, begin: Begin, index: int) -> list[Row]:
         head = (position(begin.lsn, index), begin.committed_at, begin.transaction)
-        new, old = change.new, change.old
+        new, old, width = change.new, change.old, len(self.columns)
+        deleted = change.kind == b"D"
+        if len(new) != (0 if deleted else width) or len(old) not in ((width,) if deleted else (0, width)):
+            raise unreadable(change.kind, f"its rows have {len(new)} and {len(old)} columns, its table has {width}")
         if change.kind == b"I":
             return [(INSERT, *head, None, *new)]
-        if change.kind == b"D":
+        if deleted:
             return [(DELETE, *head, None, *old)]
         sent = range(len(old)) if change.whole else self._key if old else ()
         for column in change.unsent:

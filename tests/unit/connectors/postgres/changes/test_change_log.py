@@ -45,7 +45,7 @@ def test_an_entry_has_its_files_and_says_how_far_the_server_was_read(tmp_path: P
     assert (log.first(), log.next(), entry.last, entry.end) == (0, 3, 2, 3)
     (file,) = entry.files
     assert (file.table, file.columns, file.rows) == ("public.orders", ID, 1)
-    assert pl.read_parquet(log.data(file))["0"].to_list() == ["2"]
+    assert pl.read_parquet(log.data(file))["0"].to_list() == [b"2"]
 
 
 def test_the_second_of_two_writers_of_an_entry_is_told(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_the_second_of_two_writers_of_an_entry_is_told(tmp_path: Path) -> None:
         writer.write("public.orders", ID, rows(f"writer {number}"))
     assert [draft.publish(LogEntry(last=9, end=10)) for draft in drafts] == [True, False]
     (file,) = log.entry(2).files
-    assert pl.read_parquet(log.data(file))["0"].to_list() == ["writer 0"]
+    assert pl.read_parquet(log.data(file))["0"].to_list() == [b"writer 0"]
 
 
 def test_old_entries_leave_when_every_flow_has_read_them_but_never_the_newest(tmp_path: Path) -> None:

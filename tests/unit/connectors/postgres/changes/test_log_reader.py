@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ import polars as pl
 import pytest
 
 from headrace.changelog import OnTruncate
+from headrace.connectors.base.decoding import POSITION as ROW
 from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
 from headrace.connectors.postgres.changes.landing import LandingMetadata
 from headrace.connectors.postgres.changes.log_reader import ChangeLogEnumerator, ChangeLogReader
+from headrace.connectors.postgres.changes.text_values import parse_values
 from headrace.connectors.postgres.changes.transactions import position
 from headrace.errors import HeadraceError
 from headrace.event_time.tracker import WHOLE
@@ -86,6 +89,42 @@ def test_a_value_that_does_not_fit_is_a_dead_letter_and_nan_in_a_decimal_column_
     assert (letter["position"], letter["reason"]) == (2, "WRONG_TYPE")
     assert letter["detail"] == 'column note is DECIMAL(3,1), found "0.55"'
     assert b'"note": "0.55"' in letter["raw"]
+
+
+def test_a_row_whose_values_cannot_be_decoded_is_alone_a_dead_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parse(texts: pl.Series, kind: pl.DataType) -> pl.Series:
+        if "3" in texts.to_list():
+            raise pl.exceptions.PanicException("it is poison")
+        return parse_values(texts, kind)
+
+    monkeypatch.setattr("headrace.connectors.postgres.changes.log_reader.parse_values", parse)
+    logged(tmp_path, ((ID,), [(b"1",), (b"2",)]), ((ID, NOTE), [(b"3", b"poison"), (b"4", b""), (b"x", b"")]))
+    rows, dead = found(tmp_path)
+    assert rows == [(0, 1), (1, 2), (3, 4)]
+    assert dead == [(2, "UNDECODABLE"), (4, "WRONG_TYPE"), (5, "COLUMN_ADDED")]
+    reader = ChangeLogReader(tmp_path, "public.orders", {"id": pl.Int32()}, "dead_letter")
+    [raw] = [
+        raw
+        for each in reader.read([(0, 1)], None)  # type: ignore[arg-type]
+        for raw in each.dead.filter(reason="UNDECODABLE")["raw"]
+    ]
+    assert json.loads(raw)["note"] == "poison"
+
+
+def test_a_value_that_is_no_text_is_a_dead_letter_of_its_row(tmp_path: Path) -> None:
+    logged(tmp_path, ((ID, NOTE), [(b"1", b"\xff"), (b"2", "ä".encode()), (b"x", b"\xfe")]))
+    orders = SourceTable("public.orders", (ID, NOTE), ("id",), whole=False, oid=1)
+    LandingMetadata("shop", "shop", "log", (orders,), ()).write(tmp_path)
+    reader = ChangeLogReader(tmp_path, "public.orders", {"id": pl.Int32(), "note": pl.String()}, "stop")
+    read = next(reader.read([(0, 1)], None))  # type: ignore[arg-type]
+    assert read.rows.select("id", "note", ROW).rows() == [(2, "ä", 1)]
+    assert read.dead.select("position", "reason", "detail").rows() == [
+        (0, "NOT_UTF8", "column note holds bytes that are not UTF-8"),
+        (2, "NOT_UTF8", "column note holds bytes that are not UTF-8"),
+    ]
+    assert json.loads(read.dead["raw"][0])["note"] == "\\xff"
 
 
 def test_places_go_on_where_a_file_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
 from headrace.connectors.postgres.changes.pgoutput import Begin, Commit, Relation, RowChange, Truncate, parse_message
+from headrace.errors import HeadraceError
 
 BEGIN = b"B\x00\x00\x00\x00\x01R\xa2\xf8\x00\x03\x03X\x85\x1c\xd9\xf6\x00\x00\x02\xd7"
 COMMIT = b"C\x00\x00\x00\x00\x00\x01R\xa2\xf8\x00\x00\x00\x00\x01R\xa3(\x00\x03\x03X\x85\x1c\xd9\xf6"
@@ -58,6 +63,16 @@ def test_a_delete_has_the_key_of_the_old_row() -> None:
 
 def test_a_truncate_names_its_tables() -> None:
     assert parse_message(TRUNCATE) == Truncate((ORDERS, 16386))
+
+
+@pytest.mark.parametrize("message", [BEGIN, COMMIT, RELATION, INSERT, UPDATE, MOVED, WHOLE, DELETE])
+def test_a_message_that_ends_too_early_is_refused_and_not_taken_for_another(message: bytes) -> None:
+    kind = re.escape(repr(message[:1]))
+    for end in (1, 2, 5, 6, 7, len(message) - 1):
+        with pytest.raises(
+            HeadraceError, match=rf"^\[CHANGES_UNREADABLE\] the slot returned a message of kind {kind} "
+        ):
+            parse_message(message[:end])
 
 
 def test_messages_that_concern_no_row_say_nothing() -> None:

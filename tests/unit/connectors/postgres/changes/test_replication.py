@@ -6,7 +6,7 @@ import errno
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from io import BytesIO
 from pathlib import Path
@@ -53,15 +53,37 @@ def _inserted(text: bytes) -> list[bytes]:
     ]
 
 
+def _fails(*_: object) -> None:
+    raise ValueError("it is poison")
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda message: message[:-1], "[CHANGES_UNREADABLE] the slot returned a message of kind b'I' that is not"),
+        (
+            lambda message: message,
+            "[SOURCE_FAILED] changes of slot 's' of db/shop cannot be logged (ValueError: ",
+        ),
+    ],
+)
 def test_what_cannot_be_taken_down_is_told_to_the_flows_and_not_forgotten_by_the_server(
-    feed: ReplicationFeed, slot: Slot, tmp_path: Path
+    feed: ReplicationFeed,
+    slot: Slot,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[bytes], bytes],
+    told: str,
 ) -> None:
-    slot.waiting = _inserted(b"\xff\xfe")
+    begin, relation, inserted, commit = _inserted(b"x")
+    if damage(inserted) == inserted:
+        monkeypatch.setattr(LogWriter, "finish", _fails)
+    slot.waiting = [begin, relation, damage(inserted), commit]
     until = time.monotonic() + 60
     while (failure := feed.failure) is None and time.monotonic() < until:
         time.sleep(0.02)
     assert failure is not None
-    assert str(failure).startswith("[SOURCE_FAILED] changes of slot 's' of db/shop cannot be logged (")
+    assert str(failure).startswith(told)
     assert ChangeLog(tmp_path / "log").next() == 1, "the snapshot's entry is the only one"
     assert slot.forgotten == [10]
 
@@ -96,7 +118,7 @@ def test_an_entry_that_has_its_name_keeps_its_rows_whatever_fails_behind_that(
         time.sleep(0.02)
     assert failed
     assert slot.forgotten[-1] == 21
-    assert [pl.read_parquet(ChangeLog(tmp_path / "log").data(file))["1"].to_list() for file in entry.files] == [["x"]]
+    assert [pl.read_parquet(ChangeLog(tmp_path / "log").data(file))["1"].to_list() for file in entry.files] == [[b"x"]]
 
 
 def test_a_full_disk_that_takes_no_sign_either_is_waited_for(tmp_path: Path, feed: ReplicationFeed, slot: Slot) -> None:
@@ -148,8 +170,8 @@ def test_a_table_is_copied_into_as_many_entries_as_its_pieces_need(
     files = [log.data(file) for entry in copied for file in entry.files]
     assert [file.name.partition("-")[0] for file in files] == ["000000000004", "000000000005"]
     assert [pl.read_parquet(file).select("kind", "place", "0", "1").rows() for file in files] == [
-        [("insert", position(9, 0), "1", "x"), ("insert", position(9, 1), "2", None)],
-        [("insert", position(9, 2), "3", "y")],
+        [("insert", position(9, 0), b"1", b"x"), ("insert", position(9, 1), b"2", None)],
+        [("insert", position(9, 2), b"3", b"y")],
     ]
     assert {(entry.last, entry.end) for entry in copied} == {(9, 10)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ def recorded(
         writer.discard()
         raise
     rows = [row for file in writer.finish() for row in pl.read_parquet(log.data(file)).to_dicts()]
-    return recorder, [tuple(row[name] for name in ("kind", "place", "unsent", "0", "1")) for row in rows]
+    values = [[None if row[name] is None else row[name].decode() for name in ("0", "1")] for row in rows]
+    return recorder, [(row["kind"], row["place"], row["unsent"], *each) for row, each in zip(rows, values, strict=True)]
 
 
 def test_changes_are_placed_by_their_commit_and_their_number_in_the_transaction(tmp_path: Path) -> None:
@@ -136,3 +138,19 @@ def test_a_transaction_larger_than_a_piece_is_one_file(tmp_path: Path, monkeypat
     _, rows = recorded(tmp_path, transaction(100, relation("id", "large"), *inserts))
     assert [row[3] for row in rows] == [str(number) for number in range(95)]
     assert len(list((tmp_path / "data").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        insert("1"),
+        insert("1", "a", "b"),
+        update(values("1")),
+        update(values("1", "a"), b"K" + values("1")),
+        b"D" + struct.pack(">I", 1) + b"K" + values("1"),
+        b"D" + struct.pack(">I", 1) + b"N",
+    ],
+)
+def test_a_row_with_more_or_fewer_columns_than_its_table_is_refused(tmp_path: Path, change: bytes) -> None:
+    with pytest.raises(HeadraceError, match=r"^\[CHANGES_UNREADABLE\] .* its table has 2"):
+        recorded(tmp_path, transaction(100, relation("id", "large"), change))
