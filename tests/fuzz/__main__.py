@@ -52,7 +52,7 @@ def _in_own_process(name: str, seconds: float, seed: int) -> dict[str, Any]:
         command = [sys.executable, "-m", "tests.fuzz", "--only", name, "--minutes", str(seconds / 60)]
         with said.open("wb") as errors:
             ended = subprocess.run([*command, "--seed", str(seed), "--report", str(report)], stderr=errors, check=False)
-        result = json.loads(report.read_text()) if report.exists() else {"cases": 0, "failures": []}
+        result: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {"cases": 0, "failures": []}
         if ended.returncode:
             text = said.read_text(errors="replace")
             case = Path(f"{report}.case").read_bytes()

@@ -42,8 +42,9 @@ def _set(data: bytes, others: Sequence[bytes], tokens: Sequence[bytes], random: 
 def _set_size(data: bytes, others: Sequence[bytes], tokens: Sequence[bytes], random: Random) -> bytes:
     width, order = random.choice((1, 2, 4, 8)), random.choice(("big", "little"))
     at = random.randint(0, len(data))
-    number = (random.choice(_SIZES) & (256**width - 1)).to_bytes(width, "big" if order == "big" else "little")
-    return data[:at] + number + data[at + width :]
+    number: int = random.choice(_SIZES) & ((1 << (8 * width)) - 1)
+    size = number.to_bytes(width, "big" if order == "big" else "little")
+    return data[:at] + size + data[at + width :]
 
 
 def _truncate(data: bytes, others: Sequence[bytes], tokens: Sequence[bytes], random: Random) -> bytes:

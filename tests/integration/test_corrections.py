@@ -99,10 +99,11 @@ def test_a_corrected_table_equals_the_batch_computation(
     tables = [hr.read_results(spark, place.root / "log", latest=True)]
     tables += [spark.read.format("delta").load(str(table))] if "delta" in sinks else []
     for each in tables:
-        rows = each.selectExpr("account", "unix_micros(window.start)", "spent", "payments", "revision").collect()
-        assert _latest([tuple(row) for row in rows]) == truth
+        found = each.selectExpr("account", "unix_micros(window.start)", "spent", "payments", "revision").collect()
+        assert _latest([tuple(row) for row in found]) == truth
     shown = Results(place.root / "log").latest().sort("account", "window")
-    assert_frame_equal(shown, pl.from_arrow(tables[0].toArrow()).sort("account", "window"), check_dtypes=False)
+    read = pl.DataFrame(tables[0].toArrow()).sort("account", "window")
+    assert_frame_equal(shown, read, check_dtypes=False)
 
 
 def _latest(rows: list[Any]) -> dict[tuple[str, int], tuple[int, int]]:

@@ -50,9 +50,8 @@ def check_segment(data: bytes) -> Outcome:
 
 
 def _entry(number: int, previous: str | None, *, is_base: bool) -> bytes:
-    return Entry(
-        number, "outcome", f"t{number}", previous, is_base, {"batch": number, "positions": {"in": [1]}}
-    ).to_bytes()
+    body = {"batch": number, "positions": {"in": [1]}}
+    return Entry(number, "outcome", f"t{number}", previous, is_base, 0, "", body).to_bytes()
 
 
 _ENTRIES = [_entry(1, None, is_base=False), _entry(2, "t1", is_base=True), _entry(3, "t2", is_base=False)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -146,8 +146,11 @@ class Results:
         return versions
 
 
-def _united(reads: Any) -> DataFrame:
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), reads)
+def _united(reads: Iterable[DataFrame]) -> DataFrame:
+    def both(one: DataFrame, other: DataFrame) -> DataFrame:
+        return one.unionByName(other, allowMissingColumns=True)
+
+    return reduce(both, reads)
 
 
 def _order(versions: ResultVersions, batch: Any, mark: Callable[[str], Any]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -111,7 +111,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from headrace.connectors.base import conversion
 
-    settled: Any = conversion.settle
+    settled: Callable[..., tuple[pl.DataFrame, pl.DataFrame]] = conversion.settle
     for module in ("base.json_lines", "base.csv_lines", "base.messages", "debezium.decoder", "files.source"):
         monkeypatch.setattr(f"headrace.connectors.{module}.settle", settle)
 
