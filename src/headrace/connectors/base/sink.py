@@ -249,7 +249,7 @@ def check_epoch(epoch: int, stored: int, *, place: str, writer: str) -> None:
     if epoch < stored:
         raise HeadraceError(
             "FENCED",
-            f"{place}: a newer driver (epoch {stored}) writes as {writer!r}, for this checkpoint or another copy of it; "
+            f"{place}: a newer driver (epoch {stored}) writes as {writer!r}, for this checkpoint or a copy of it; "
             f"this one (epoch {epoch}) writes nothing. Stop it, and go on with the checkpoint of the newer one.",
         )
 
