@@ -43,6 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--kills", type=int, default=3, help="how often a job with a real sink is killed")
     parser.addoption("--rows", type=int, default=40_000, help="how many events a job with a real sink gets")
+    parser.addoption("--rounds", type=int, default=5, help="so many rounds with copied checkpoints, for all sinks")
+    parser.addoption("--seed", type=int, default=0, help="what these rounds do; 0: chosen anew")
     parser.addoption("--soak", type=float, default=0, help="for how many minutes jobs are killed; 0: no such test")
     parser.addoption("--changes", type=int, default=0, help="how many changes of tables are followed; 0: no such test")
     parser.addoption("--view-kills", type=int, default=1, help="how often the job that follows tables is killed")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -20,14 +21,18 @@ from headrace.connectors.delta.sink import to_delta
 from headrace.connectors.delta.source import read_delta
 from headrace.connectors.delta.table import DeltaLog, DeltaWriter
 from headrace.errors import HeadraceError
+from headrace.event_time.record import MarkedBatch
 from headrace.observe.status import statuses
 from headrace.storage import local_path
 
 pytestmark = pytest.mark.spark
 
 
-def _batch(number: int, *, generation: int = 0, token: str = "", changelog: bool = False) -> BatchIdentity:
-    return BatchIdentity("spend", generation, number, "main", "spend-1f0c", 1, token, changelog=changelog)
+def _batch(
+    number: int, last: MarkedBatch | None = None, *, generation: int = 0, token: str = "", changelog: bool = False
+) -> BatchIdentity:
+    which = ("spend", generation, number, "main", "spend-1f0c", 1, token, last)
+    return BatchIdentity(*which, changelog=changelog)
 
 
 def _rows(spark: SparkSession, path: Path) -> list[tuple[Any, ...]]:
@@ -71,9 +76,9 @@ def test_a_batch_is_appended_once_and_its_frame_runs_once_each_time(spark: Spark
     assert _rows(spark, path) == [(1, "a"), (2, None)]
     versions = _versions(path)
     nothing = Counted(spark, [], "n BIGINT, s STRING")
-    assert sink.write(nothing.frame, _batch(1)) == Written(0, 0)
+    assert sink.write(nothing.frame, _batch(1, MarkedBatch(0))) == Written(0, 0)
     assert _versions(path) == versions
-    assert sink.write(first.frame, _batch(2)) == Written(2, 2)
+    assert sink.write(first.frame, _batch(2, MarkedBatch(0))) == Written(2, 2)
     assert sink.write(first.frame, _batch(0, generation=1)) == Written(2, 2)
     assert len(_rows(spark, path)) == 6
 
@@ -107,10 +112,10 @@ def test_the_last_change_of_a_key_is_merged_once(spark: SparkSession, tmp_path: 
     assert sink.write(first.frame, _batch(0, changelog=True)) == Written(7, 0, already_marked=7)
     assert first.rows_run == 14
     nothing = Counted(spark, [], schema)
-    assert sink.write(nothing.frame, _batch(1, changelog=True)) == Written(0, 0)
+    assert sink.write(nothing.frame, _batch(1, MarkedBatch(0), changelog=True)) == Written(0, 0)
     assert _versions(path) == versions
     second = Counted(spark, [(None, None, "", "delete"), (2, (2, "b"), "changed", "update_after")], schema)
-    assert sink.write(second.frame, _batch(2, changelog=True)) == Written(2, 2)
+    assert sink.write(second.frame, _batch(2, MarkedBatch(0), changelog=True)) == Written(2, 2)
     assert {(row[0], row[2]) for row in spark.read.format("delta").load(str(path)).collect()} == {
         (1, "new"),
         (2, "changed"),
@@ -120,15 +125,57 @@ def test_the_last_change_of_a_key_is_merged_once(spark: SparkSession, tmp_path: 
     assert not [view.name for view in spark.catalog.listTables() if view.name.startswith("headrace_")]
 
 
-def test_of_two_copies_of_a_checkpoint_only_one_can_write(spark: SparkSession, tmp_path: Path) -> None:
-    sink, frame = to_delta(tmp_path / "t"), spark.createDataFrame([(1,), (2,)], "n BIGINT")
-    assert sink.write(frame, _batch(4, token="one")) == Written(2, 2)
-    for batch in (4, 3):
-        with pytest.raises(HeadraceError, match="CHECKPOINT_FORKED"):
-            sink.write(frame, _batch(batch, token="other"))
-    assert sink.write(frame, _batch(4, token="one")) == Written(2, 0, already_marked=2)
-    assert sink.write(frame, _batch(5, token="other")) == Written(2, 2)
-    assert _rows(spark, tmp_path / "t") == [(1,), (1,), (2,), (2,)]
+@pytest.mark.parametrize("upsert_on", [None, "n"])
+def test_of_two_copies_of_a_checkpoint_only_one_can_write_however_their_batches_are_cut(
+    spark: SparkSession, tmp_path: Path, upsert_on: str | None
+) -> None:
+    sink, frame = to_delta(tmp_path / "t", upsert_on=upsert_on), spark.createDataFrame([(1,), (2,)], "n BIGINT")
+    last = MarkedBatch(2, "common")
+    assert sink.write(frame, _batch(2, token="common")) == Written(2, 2)
+    assert sink.write(frame, _batch(4, last, token="one")) == Written(2, 2)
+    versions = _versions(tmp_path / "t")
+    for batch in (3, 4, 5):
+        with pytest.raises(HeadraceError, match=r"CHECKPOINT_FORKED.* has written batch 4, which the log"):
+            sink.write(frame, _batch(batch, last, token="other"))
+    assert _versions(tmp_path / "t") == versions
+    assert sink.write(frame, _batch(4, last, token="one")) == Written(2, 0, already_marked=2)
+    assert sink.write(frame, _batch(6, MarkedBatch(4, "one"), token="six")) == Written(2, 2)
+    assert len(_rows(spark, tmp_path / "t")) == (6 if upsert_on is None else 2)
+    with pytest.raises(HeadraceError, match=r"MARK_LOST.* should be batch 9 or 10, found batch 6"):
+        sink.write(frame, _batch(10, MarkedBatch(9, "nine"), token="ten"))
+
+
+def test_a_merge_that_was_begun_by_one_copy_is_not_done_by_another(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = to_delta(tmp_path / "t", upsert_on="id")
+    given, other = (spark.createDataFrame([(1, n)], "id BIGINT, n BIGINT") for n in (1, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaWriter, "_merge", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            sink.write(given, _batch(0, token="one"))
+    with pytest.raises(HeadraceError, match="CHECKPOINT_FORKED"):
+        sink.write(other, _batch(0, token="other"))
+    assert sink.write(given, _batch(0, token="one")) == Written(1, 1)
+    assert _rows(spark, tmp_path / "t") == [(1, 1)]
+
+
+@pytest.mark.parametrize("upsert_on", [None, "n"])
+def test_a_copy_that_writes_between_our_look_at_the_mark_and_our_commit_keeps_us_out(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, upsert_on: str | None
+) -> None:
+    sink, frame = to_delta(tmp_path / "t", upsert_on=upsert_on), spark.createDataFrame([(1,), (2,)], "n BIGINT")
+    looks = DeltaWriter.is_written
+
+    def look_too_early(writer: DeltaWriter) -> bool:
+        monkeypatch.setattr(DeltaWriter, "is_written", looks)
+        assert sink.write(frame, _batch(1, token="other")) == Written(2, 2)
+        return False
+
+    monkeypatch.setattr(DeltaWriter, "is_written", look_too_early)
+    with pytest.raises(HeadraceError, match="CHECKPOINT_FORKED"):
+        sink.write(frame, _batch(0, token="one"))
+    assert _rows(spark, tmp_path / "t") == [(1,), (2,)]
 
 
 @pytest.mark.full
@@ -138,7 +185,8 @@ def test_a_merge_that_another_driver_has_done_meanwhile_changes_nothing(spark: S
     later = spark.createDataFrame([(1, 2)], "id BIGINT, n BIGINT")
     sink.write(frame, _batch(0))
     table = DeltaWriter(DeltaLog(spark, str(tmp_path / "t")), _batch(0))
-    table.upsert(later, ["id"])
+    with pytest.raises(HeadraceError, match=r"\[FENCED\].* another driver has written batch 0"):
+        table.upsert(later, ["id"])
     assert _rows(spark, tmp_path / "t") == [(1, 1)]
 
 
@@ -264,8 +312,9 @@ def test_what_a_table_was_given_comes_back_as_a_changelog(spark: SparkSession, t
     empty = spark.createDataFrame([], "id BIGINT, n BIGINT").write.format("delta")
     empty.option("delta.enableChangeDataFeed", "true").save(str(tmp_path / "t"))
     sink = to_delta(tmp_path / "t", upsert_on="id")
-    for number, rows in enumerate(([(1, 1, "insert"), (2, 2, "insert")], [(1, 5, "update_after"), (2, 2, "delete")])):
-        sink.write(spark.createDataFrame(rows, schema), _batch(number, changelog=True))
+    sink.write(spark.createDataFrame([(1, 1, "insert"), (2, 2, "insert")], schema), _batch(0, changelog=True))
+    changes = spark.createDataFrame([(1, 5, "update_after"), (2, 2, "delete")], schema)
+    sink.write(changes, _batch(1, MarkedBatch(0), changelog=True))
 
     @hr.pipeline(name="mirror")
     def mirror(spark: SparkSession) -> None:
@@ -274,11 +323,11 @@ def test_what_a_table_was_given_comes_back_as_a_changelog(spark: SparkSession, t
     mirror.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(), spark=spark)
     found = hr.memory("delta_mirror")
     assert sorted((row["_commit_version"], row["id"], row["change"], row["n"]) for row in found) == [
-        (1, 1, "insert", 1),
-        (1, 2, "insert", 2),
-        (2, 1, "update_after", 5),
-        (2, 1, "update_before", 1),
-        (2, 2, "delete", 2),
+        (2, 1, "insert", 1),
+        (2, 2, "insert", 2),
+        (4, 1, "update_after", 5),
+        (4, 1, "update_before", 1),
+        (4, 2, "delete", 2),
     ]
 
 

@@ -110,7 +110,7 @@ def test_a_copied_checkpoint_cannot_write_what_the_first_has_written(place: Any,
     place.land("4", ("4", "a", 9, "16:55:00"))
     pipeline.run(checkpoint=place.checkpoint, mode=hr.available_now(), spark=spark)
     written = sorted((place.root / "out" / "_commits").iterdir())
-    with pytest.raises(hr.HeadraceError, match=r"\[CHECKPOINT_FORKED\] folder .* has batch"):
+    with pytest.raises(hr.HeadraceError, match=r"\[CHECKPOINT_FORKED\] folder .* has written batch"):
         pipeline.run(checkpoint=copy, mode=hr.available_now(), spark=spark)
     assert sorted((place.root / "out" / "_commits").iterdir()) == written
 

@@ -19,6 +19,7 @@ import redis
 from headrace.connectors.base.sink import Delivered, Guarantee, Unreachable, WriterBatch
 from headrace.connectors.redis import client as redis_client
 from headrace.connectors.redis import sink as redis_sink
+from headrace.connectors.redis.chunks import StoredChunk
 from headrace.connectors.redis.sink import RedisSink, to_redis
 from headrace.connectors.servers import running
 from headrace.errors import HeadraceError
@@ -153,7 +154,7 @@ def test_of_two_copies_of_a_checkpoint_only_one_can_write(
     with pytest.raises(HeadraceError, match="CHECKPOINT_FORKED"):
         sink.deliver(_rows(3, 1), _part(flow, 0, None, token="other"))
     # The other one writes between our look at the mark and our first chunk.
-    monkeypatch.setattr(RedisSink, "_done", lambda *_: 0)
+    monkeypatch.setattr(RedisSink, "_stored", lambda *_: StoredChunk())
     with pytest.raises(HeadraceError, match="CHECKPOINT_FORKED"):
         sink.deliver(_rows(3, 1), _part(flow, 0, None, token="other"))
     assert _values(redis_server, flow) == dict.fromkeys(range(3), 0)

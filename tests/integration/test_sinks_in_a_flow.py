@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import time
 import uuid
@@ -365,12 +364,8 @@ def test_a_restore_into_a_new_checkpoint_writes_again_under_a_new_generation(
     # The second start has a higher epoch than the first one of the restored checkpoint will have.
     _run(copy, place.checkpoint, spark)
     restored = place.root / "restored"
-    shutil.copytree(
-        place.checkpoint / "copy", restored / "copy", ignore=lambda folder, names: set(names) - {"identity.json"}
-    )
-    file = restored / "copy" / "identity.json"
-    identity = json.loads(file.read_text())
-    file.write_text(json.dumps({**identity, "generation": identity["generation"] + 1}))
+    identity = BatchLog(LocalStorage(place.checkpoint / "copy")).identity
+    BatchLog(LocalStorage(restored / "copy")).take_over(lambda _: {**identity, "generation": 1})
     with redis.Redis.from_url(redis_server.url) as client:
         client.delete(f"{name}:1")
         _run(copy, restored, spark)
@@ -394,7 +389,7 @@ def test_a_kafka_mark_that_has_expired_stops_the_flow(
     copy = _copying(place.landing, hr.to_kafka(topic, servers=kafka.address, writers=1))
     place.land("1", ("1", "a", 5, "10:05:00"))
     _run(copy, place.checkpoint, spark)
-    flow = json.loads((place.checkpoint / "copy" / "identity.json").read_text())["id"]
+    flow = BatchLog(LocalStorage(place.checkpoint / "copy")).identity["id"]
     admin = AdminClient({"bootstrap.servers": kafka.address, "log_level": 0})
     groups = [group.group_id for group in admin.list_consumer_groups().result(30).valid if flow in group.group_id]
     assert len(groups) == 1

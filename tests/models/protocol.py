@@ -2,7 +2,8 @@
 
 A world holds a log, the files of the state, a sink and pins. Actors take one atomic step at a time: drivers, their
 tasks, a reader that pins. An actor that is never chosen again has crashed, one that is chosen late is a zombie, so the
-search meets both in every place. Batch ``b`` appends ``b`` to the state and writes the state to the sink.
+search meets both in every place. Batch ``b`` appends ``b`` to the state and writes the state to the sink, as one of two
+writers; a copy of the checkpoint divides its rows otherwise, so it writes the same batch as the other one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,12 @@ from typing import NamedTuple
 
 Token = tuple[int, int]
 """(driver, number of the entry): no two entries have the same."""
+WRITERS = 2
+Mark = tuple[int, Token] | None
+"""The last batch of a writer, and the token of its record."""
+Marks = tuple[Mark, ...]
+Claim = tuple[int, int]
+"""The epoch of a driver and what tells it from one of a copy, which may have the same epoch."""
 
 
 class File(NamedTuple):
@@ -33,7 +40,7 @@ class Entry(NamedTuple):
     previous: Token | None
     batch: int = 0
     manifest: tuple[File, ...] = ()
-    marked: Token | None = None
+    marked: Marks = (None,) * WRITERS
     retained_from: int = 0
 
 
@@ -46,11 +53,13 @@ class Driver(NamedTuple):
     batch: int = 0
     token: Token | None = None
     previous: Token | None = None
-    marked: Token | None = None
+    marked: Marks = (None,) * WRITERS
     manifest: tuple[File, ...] = ()
     written: tuple[File, ...] = ()
     attempts: int = 0
     doomed: tuple[File, ...] = ()
+    seen: Marks = ()
+    """The marks of the sink when it looked first."""
     checkpoint: int = 0
 
 
@@ -68,8 +77,8 @@ class World(NamedTuple):
     logs: tuple[tuple[tuple[int, Entry], ...], ...]
     files: tuple[frozenset[File], ...]
     rows: tuple[tuple[int, tuple[int, ...]], ...]
-    mark: tuple[int, Token] | None
-    fence: int
+    marks: Marks
+    claims: tuple[Claim, ...]
     pins: frozenset[File]
     drivers: tuple[Driver, ...]
     reader: Reader
@@ -89,9 +98,8 @@ class Scenario:
     def first(self) -> World:
         """Nothing has happened yet."""
         drivers = tuple(Driver() for _ in range(self.drivers))
-        return World(
-            ((),), (frozenset(),), (), None, 0, frozenset(), drivers, Reader("choose" if self.reads else "done")
-        )
+        claims, reader = ((0, 0),) * WRITERS, Reader("choose" if self.reads else "done")
+        return World(((),), (frozenset(),), (), (None,) * WRITERS, claims, frozenset(), drivers, reader)
 
     def keeps(self, rule: str) -> bool:
         """Whether the actors follow a rule."""
@@ -150,19 +158,31 @@ def check(world: World) -> None:
 
 
 def _check_the_end(world: World, scenario: Scenario) -> None:
-    """Nobody can do more: everything is written, and one more start leaves no file that nothing needs."""
+    """Nobody can do more: everything is written, and one more start leaves no file that nothing needs.
+
+    Of two copies one can go on, if it is the only one that is started again.
+    """
     if len(world.logs) > 1:
-        return  # both may have stopped with an error: a person decides which of the two goes on
+        ends = [_started_again(world, here, scenario) for here in range(len(world.logs))]
+        if all(len(end.rows) < scenario.batches for end in ends):
+            raise Violation(f"no copy can go on, and the sink holds {world.rows}")
+        return
     if len(world.rows) != scenario.batches:
         raise Violation(f"everybody has stopped and the sink holds {world.rows}")
     if world.pins:
         return
-    after = world._replace(drivers=(*world.drivers, Driver()))
-    while world.drivers != after.drivers and after.drivers[-1].at not in ("done", "replaced"):
-        after = next(_STEPS[after.drivers[-1].at](after, len(world.drivers), scenario))
+    after = _started_again(world, 0, scenario)
     outcome = _newest_outcome(_chain(after.logs[0]))
     if outcome is None or after.files[0] != frozenset(outcome.manifest):
         raise Violation(f"files are left that nothing needs: {after.files[0]}")
+
+
+def _started_again(world: World, here: int, scenario: Scenario) -> World:
+    """What one more driver leaves, if nobody else does anything."""
+    after = world._replace(drivers=(*world.drivers, Driver(checkpoint=here)))
+    while after.drivers[-1].at not in ("done", "replaced"):
+        after = next(_STEPS[after.drivers[-1].at](after, len(world.drivers), scenario))
+    return after
 
 
 def _state(batch: int) -> tuple[int, ...]:
@@ -215,13 +235,13 @@ def _open(world: World, number: int, scenario: Scenario) -> Iterator[World]:
         world,
         number,
         driver._replace(
-            at="take over" if scenario.keeps("takeover") else "claim",
+            at="take over" if scenario.keeps("takeover") else "look at marks",
             number=log[-1][0] if log else 0,
             epoch=(log[-1][0] if log else 0) + 1,
             previous=chain[0].token if chain else None,
             batch=done,
             manifest=() if outcome is None else outcome.manifest,
-            marked=None if outcome is None else outcome.marked,
+            marked=(None,) * WRITERS if outcome is None else outcome.marked,
             token=record.token if record is not None and record.batch > done else None,
         ),
     )
@@ -264,12 +284,48 @@ def _is_newest(then: str) -> Callable[[World, int, Scenario], Iterator[World]]:
     return look
 
 
-def _claim(world: World, number: int, scenario: Scenario) -> Iterator[World]:
-    driver = world.drivers[number]
-    if scenario.keeps("fence") and world.fence > driver.epoch:
+def _look_at_marks(world: World, number: int, scenario: Scenario) -> Iterator[World]:
+    """Before claiming, so that a copy whose log is behind does not stop the other one."""
+    driver = world.drivers[number]._replace(seen=world.marks)
+    if scenario.keeps("marks before claims") and not _are_known(world, driver, scenario):
         yield _stopped(world, number)
-        return
-    yield _with(world._replace(fence=max(world.fence, driver.epoch)), number, driver._replace(at="look for orphans"))
+    else:
+        yield _with(world, number, driver._replace(at="claim 0"))
+
+
+def _look_again(world: World, number: int, scenario: Scenario) -> Iterator[World]:
+    """After claiming, when the other one can write no more: what it has written meanwhile shows."""
+    driver = world.drivers[number]
+    if scenario.keeps("marks after claims") and not _are_known(world, driver, scenario):
+        if driver.seen == world.marks:
+            raise Violation(f"driver {number} has claimed the sink, though it had seen that it cannot write")
+        yield _stopped(world, number)
+    else:
+        yield _with(world, number, driver._replace(at="look for orphans", seen=()))
+
+
+def _are_known(world: World, driver: Driver, scenario: Scenario) -> bool:
+    """Whether every writer has marked the record that runs again, or what the last outcome knows of it."""
+    again = (driver.batch + 1, driver.token)
+    found = zip(world.marks, driver.marked, strict=True)
+    return not scenario.keeps("token") or all(mark in (last, again) for mark, last in found)
+
+
+def _claim(writer: int, then: str) -> Callable[[World, int, Scenario], Iterator[World]]:
+    def claim(world: World, number: int, scenario: Scenario) -> Iterator[World]:
+        driver = world.drivers[number]
+        mine = _own(driver, number, scenario)
+        if scenario.keeps("fence") and world.claims[writer] > mine:
+            yield _stopped(world, number)
+            return
+        claims = (*world.claims[:writer], max(mine, world.claims[writer]), *world.claims[writer + 1 :])
+        yield _with(world._replace(claims=claims), number, driver._replace(at=then))
+
+    return claim
+
+
+def _own(driver: Driver, number: int, scenario: Scenario) -> Claim:
+    return driver.epoch, number if scenario.keeps("epochs of copies differ") else 0
 
 
 def _look_for_orphans(world: World, number: int, scenario: Scenario) -> Iterator[World]:
@@ -386,22 +442,26 @@ def _deliver(world: World, number: int, scenario: Scenario) -> Iterator[World]:
     driver = world.drivers[number]
     assert driver.token is not None
     batch = driver.batch + 1
+    writer = _writer(world, driver.token, batch)
+    mark, now = world.marks[writer], (batch, driver.token)
+    rows = (*world.rows, (batch, (*_fold(driver.manifest), batch)))
+    marks = (*world.marks[:writer], now, *world.marks[writer + 1 :])
     delivered = _with(world, number, driver._replace(at="conclude"))
-    if scenario.keeps("fence") and world.fence > driver.epoch:
+    is_there = mark == now if scenario.keeps("token") else mark is not None and mark[0] == batch
+    if scenario.keeps("fence") and world.claims[writer] > _own(driver, number, scenario):
         yield _stopped(world, number)
-    elif not scenario.keeps("mark"):
-        yield delivered._replace(rows=(*world.rows, (batch, (*_fold(driver.manifest), batch))))
-    elif world.mark is not None and world.mark[0] == batch and _same(world.mark[1], driver.token, scenario):
+    elif is_there and scenario.keeps("mark"):
         yield delivered
-    elif (None if world.mark is None else world.mark[1]) == driver.marked or not scenario.keeps("token"):
-        rows = (*world.rows, (batch, (*_fold(driver.manifest), batch)))
-        yield delivered._replace(rows=rows, mark=(batch, driver.token))
+    elif mark == driver.marked[writer] or not (scenario.keeps("mark") and scenario.keeps("token")):
+        yield delivered._replace(rows=rows, marks=marks)
     else:
         yield _stopped(world, number)  # another checkpoint wrote here: CHECKPOINT_FORKED
 
 
-def _same(mark: Token, token: Token, scenario: Scenario) -> bool:
-    return mark == token or not scenario.keeps("token")
+def _writer(world: World, token: Token | None, batch: int) -> int:
+    """The writer of a batch's row follows from its record."""
+    assert token is not None
+    return (batch + world.drivers[token[0]].checkpoint) % WRITERS
 
 
 def _conclude(world: World, number: int, scenario: Scenario) -> Iterator[World]:
@@ -410,13 +470,16 @@ def _conclude(world: World, number: int, scenario: Scenario) -> Iterator[World]:
     batch = driver.batch + 1
     segment = driver.written[0]
     manifest = (segment,) if batch % 2 == 0 else (*driver.manifest, segment)
-    entry = Entry("outcome", (number, driver.number + 1), driver.previous, batch, manifest, driver.token, batch)
+    assert driver.token is not None
+    writer = _writer(world, driver.token, batch)
+    marked: Marks = (*driver.marked[:writer], (batch, driver.token), *driver.marked[writer + 1 :])
+    entry = Entry("outcome", (number, driver.number + 1), driver.previous, batch, manifest, marked, batch)
     concluded = _append(world, number, entry, "concluded")
     if concluded is None:
         yield _stopped(world, number)
         return
     known = concluded.drivers[number]
-    known = known._replace(batch=batch, manifest=manifest, marked=driver.token, token=None, written=(), attempts=0)
+    known = known._replace(batch=batch, manifest=manifest, marked=marked, token=None, written=(), attempts=0)
     yield _with(concluded, number, known)
 
 
@@ -449,8 +512,11 @@ def _read(world: World, scenario: Scenario) -> Iterator[World]:
 _STEPS: dict[str, Callable[[World, int, Scenario], Iterator[World]]] = {
     "open": _open,
     "take over": _take_over,
-    "taken over": _is_newest("claim"),
-    "claim": _claim,
+    "taken over": _is_newest("look at marks"),
+    "look at marks": _look_at_marks,
+    "claim 0": _claim(0, "claim 1"),
+    "claim 1": _claim(1, "look at marks again"),
+    "look at marks again": _look_again,
     "look for orphans": _look_for_orphans,
     "sweep": _sweep,
     "trim": _trim,

@@ -56,10 +56,7 @@ class Job:
         """The job in a session of its own; nothing of it is left afterwards, whatever happens in between."""
         with (self.root / "output.txt").open("ab") as output:
             command = [sys.executable, str(FOLDER / self.script), str(self.root), *arguments]
-            # Spark's workers import failpoints too.
-            places = filter(None, (str(FOLDER.parents[1]), os.environ.get("PYTHONPATH")))
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
-            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, env=environment)
+            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, env=environment())
             try:
                 yield process
             finally:
@@ -94,8 +91,14 @@ class Job:
             listing = json.loads(commit.read_text())
             rows = pl.concat([pl.read_parquet(folder / file) for file in listing["files"]])
             assert rows.height == listing["rows"]
-            frames.append(rows.with_columns(pl.lit(int(commit.stem[-10:])).alias("in_batch")))
+            frames.append(rows.with_columns(pl.lit(listing["batch"]).alias("in_batch")))
         return pl.concat(frames)
+
+
+def environment() -> dict[str, str]:
+    """That of a job, whose Spark workers import its modules too."""
+    places = filter(None, (str(FOLDER.parents[1]), os.environ.get("PYTHONPATH")))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
 
 
 def members(process: subprocess.Popen[bytes]) -> list[int]:
@@ -256,17 +259,21 @@ def _in_kafka(address: str, root: Path) -> pl.DataFrame:
     return rows.with_columns(start.cast(pl.Int64).alias("start"))
 
 
-def _in_delta(address: str, root: Path) -> pl.DataFrame:
-    """The files that the table's own log says are in it."""
+def delta_rows(table: Path) -> pl.DataFrame:
+    """The rows of the files that the table's own log says are in it."""
     files: dict[str, bool] = {}
-    for entry in sorted((root / "table" / "_delta_log").glob("*.json")):
+    for entry in sorted((table / "_delta_log").glob("*.json")):
         for line in entry.read_text().splitlines():
             action = json.loads(line)
             if "add" in action:
                 files[action["add"]["path"]] = True
             if "remove" in action:
                 files[action["remove"]["path"]] = False
-    rows = pl.concat([pl.read_parquet(root / "table" / file) for file, there in files.items() if there])
+    return pl.concat([pl.DataFrame(), *(pl.read_parquet(table / file) for file, there in files.items() if there)])
+
+
+def _in_delta(address: str, root: Path) -> pl.DataFrame:
+    rows = delta_rows(root / "table")
     start = pl.col("window").struct.field("start").cast(pl.Datetime("us", "UTC"))
     return rows.with_columns(start.cast(pl.Int64).alias("start"))
 

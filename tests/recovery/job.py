@@ -94,13 +94,13 @@ def install(name: str, batch: int, marker: str) -> None:
         case "after state":
             wrap(FileSink, "write_parts", lambda frame, staging: _is_of("spend.main", staging, batch), after=die)
         case "before sink commit":
-            wrap(FileSink, "commit", lambda file, listing: _is_of("spend.main", file, batch), before=die)
+            wrap(FileSink, "commit", lambda file, listing: _lists("spend.main", file, listing, batch), before=die)
         case "after sink commit":
-            wrap(FileSink, "commit", lambda file, listing: _is_of("spend.main", file, batch), after=die)
+            wrap(FileSink, "commit", lambda file, listing: _lists("spend.main", file, listing, batch), after=die)
         case "between two main outputs":
-            wrap(FileSink, "commit", lambda file, listing: _is_of("sales.main", file, batch), before=die)
+            wrap(FileSink, "commit", lambda file, listing: _lists("sales.main", file, listing, batch), before=die)
         case "between two sinks' commits":
-            wrap(FileSink, "commit", lambda file, listing: _is_of("spend.late", file, batch), before=die)
+            wrap(FileSink, "commit", lambda file, listing: _lists("spend.late", file, listing, batch), before=die)
         case "before the outcome":
             wrap(BatchLog, "write_outcome", lambda outcome: outcome.batch == batch, before=die)
         case "after the outcome":
@@ -120,9 +120,10 @@ def install(name: str, batch: int, marker: str) -> None:
         case "side files half cleared":
             wrap(LocalStorage, "delete", lambda name: name.startswith("side/") and f"/{batch}-" in name, after=die)
         case "between two sinks of one output":
-            wrap(FileSink, "commit", lambda file, listing: _is_again(file, batch), before=die)
+            wrap(FileSink, "commit", lambda file, listing: _is_again(file, listing, batch), before=die)
         case "between dead letters and late rows":
-            wrap(FileSink, "commit", lambda file, listing: _is_of("payments.dead_letters", file, batch), after=die)
+            letters = "payments.dead_letters"
+            wrap(FileSink, "commit", lambda file, listing: _lists(letters, file, listing, batch), after=die)
         case step if step in IN_TASKS:
             os.environ[FAILPOINT] = f"{step}|{batch}|{marker}|{group}"
         case _:
@@ -175,13 +176,17 @@ def _first_deletion(folder: str, owner: type, method: str, batch: int, die: Call
     wrap(LocalStorage, "delete", is_meant, after=die)
 
 
-def _is_again(file: Path, batch: int) -> bool:
+def _is_again(file: Path, listing: dict[str, Any], batch: int) -> bool:
     """Whether it is of the second sink that gets the sales."""
-    return file.parents[1].name == "sales again" and _is_of("sales.main", file, batch)
+    return file.parents[1].name == "sales again" and _lists("sales.main", file, listing, batch)
 
 
-def _is_of(output: str, path: Path, batch: int) -> bool:
-    return f".{output}-0000-{batch:010d}" in path.name
+def _lists(output: str, commit: Path, listing: dict[str, Any], batch: int) -> bool:
+    return f".{output}-0000-" in commit.name and bool(listing["batch"] == batch)
+
+
+def _is_of(output: str, attempt: Path, batch: int) -> bool:
+    return f".{output}-0000-" in attempt.name and f"-{batch}-" in attempt.name
 
 
 PartWriter = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

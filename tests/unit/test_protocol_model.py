@@ -34,6 +34,10 @@ def test_no_interleaving_breaks_a_promise(scenario: Scenario) -> None:
         ("look again", Scenario(reads=True), "the pin of batch 1"),
         ("sync before report", Scenario(), "not there or not whole"),
         ("rows before outcome", Scenario(), "not in the sink"),
+        ("marks before claims", Scenario(copies=True), "though it had seen that it cannot write"),
+        ("marks after claims", Scenario(copies=True), "the sink holds"),
+        ("epochs of copies differ", Scenario(copies=True), "the sink holds"),
+        ("fence", Scenario(copies=True), "the sink holds"),
     ],
 )
 def test_each_rule_is_needed(rule: str, scenario: Scenario, broken: str) -> None:
@@ -42,5 +46,5 @@ def test_each_rule_is_needed(rule: str, scenario: Scenario, broken: str) -> None
         explore(without)
 
 
-def test_where_results_repeat_marks_alone_keep_out_a_driver_that_was_replaced() -> None:
+def test_where_results_repeat_and_there_is_no_copy_marks_alone_keep_out_a_driver_that_was_replaced() -> None:
     assert explore(Scenario(broken=frozenset({"fence"}))) > 100

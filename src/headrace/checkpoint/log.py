@@ -93,13 +93,6 @@ class Log:
         if self._newest > self.epoch:
             raise self._lost(self._newest)
 
-    def find(self, number: int) -> Entry | None:
-        """An entry that is still there."""
-        try:
-            return self._entry(number)
-        except FileNotFoundError:
-            return None
-
     def retained(self) -> Iterator[Entry]:
         """All entries that are still there, the oldest first, for people to read."""
         for number in sorted(self._storage.numbers(FOLDER)):

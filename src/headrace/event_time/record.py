@@ -141,8 +141,8 @@ class BatchLog:
         self.outcome: BatchOutcome | None = None
         self.record: BatchRecord | None = None
         """The record of a batch that was begun and not concluded."""
-        self.takeovers: list[Any] = []
-        """What drivers said when they took over, the last one last: whose flow this is, and how it is written."""
+        self.identity: Any = None
+        """What the last driver that took over has said of the flow; None in a new log."""
         self._read()
 
     @property
@@ -153,36 +153,29 @@ class BatchLog:
     @property
     def sink_epoch(self) -> int:
         """The epoch as sinks see it: a later one is higher, and one of a copy of this log is another."""
-        return _sink_epoch(self._log.epoch, self._log.driver)
-
-    def knows(self, sink_epoch: int) -> bool:
-        """Whether the driver that a sink was claimed by has taken over this log, and not a copy of it."""
-        number = sink_epoch // COPIES
-        entry = self._log.find(number)
-        # Of a takeover that was trimmed long ago nothing is known but that there was one.
-        return number < self.epoch if entry is None else _sink_epoch(number, entry.token) == sink_epoch
+        return self._log.epoch * COPIES + zlib.crc32(self._log.driver.encode()) % COPIES
 
     @property
     def next_batch(self) -> int:
         """The batch that runs next, for the first time or again."""
         return 0 if self.outcome is None else self.outcome.batch + 1
 
-    def take_over(self, say: Callable[[Any], Any] = lambda said: said) -> int:
+    def take_over(self, identify: Callable[[Any], Any] = lambda said: said) -> int:
         """Become the driver of the flow: an earlier one can write nothing more. Returns the epoch.
 
-        ``say`` makes what this driver says of what the last one has said, which is None in a new log.
+        ``identify`` makes the identity of the flow of what the last driver has said of it.
         """
         while True:
-            said = say(self.takeovers[-1] if self.takeovers else None)
+            identity = identify(self.identity)
             try:
-                self._log.append("takeover", said)
+                self._log.append("takeover", identity)
             except HeadraceError as problem:
                 if problem.id != "LEASE_LOST":
                     raise
                 # Another driver came first: what it has written is true, and must be known.
                 self._read()
             else:
-                self.takeovers.append(said)
+                self.identity = identity
                 return self.epoch
 
     def read_again(self) -> None:
@@ -202,16 +195,12 @@ class BatchLog:
         self._log.trim(number - ENTRIES_OF_A_BATCH * (KEPT_BATCHES - 1))
 
     def _read(self) -> None:
-        self.outcome, self.record, self.takeovers = None, None, []
+        self.outcome = self.record = self.identity = None
         for entry in self._log.read():
             match entry.kind:
                 case "takeover":
-                    self.takeovers.append(entry.body)
+                    self.identity = entry.body
                 case "record":
                     self.record = decode(BatchRecord, entry.body)
                 case "outcome":
                     self.outcome, self.record = decode(BatchOutcome, entry.body), None
-
-
-def _sink_epoch(number: int, token: str) -> int:
-    return number * COPIES + zlib.crc32(token.encode()) % COPIES

@@ -35,7 +35,7 @@ def read_state(checkpoint: str | os.PathLike[str], flow: str, step: str) -> pl.D
     outcome = log.outcome
     if outcome is None or outcome.batch < 0:
         raise DefinitionError("STATE_NOT_FOUND", f"{str(storage)!r} is not the folder of a flow that has run a batch.")
-    identity = log.takeovers[-1]
+    identity = log.identity
     steps = {each["name"]: each for each in identity["steps"]}
     if step not in steps:
         raise DefinitionError(

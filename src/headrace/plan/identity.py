@@ -92,8 +92,8 @@ def check_flows(graph: Graph, known: Mapping[str, str]) -> dict[str, str]:
         log = BatchLog(LocalStorage(graph.checkpoint / name))
         # What was never begun has nothing that could be read or written twice.
         if log.outcome is not None:
-            if log.takeovers[-1]["pipeline"] != graph.pipeline:
-                raise _of_another(place, "pipeline", log.takeovers[-1]["pipeline"], graph.pipeline)
+            if log.identity["pipeline"] != graph.pipeline:
+                raise _of_another(place, "pipeline", log.identity["pipeline"], graph.pipeline)
             gone.append(name)
     new = [name for name in graph.flows if name not in known and not _has_begun(graph.checkpoint / name)]
     if gone and new:

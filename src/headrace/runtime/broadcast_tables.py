@@ -40,9 +40,9 @@ class BroadcastTables:
         self.steps = {step.name: step for step in steps if isinstance(step, BroadcastJoin)}
         self._states = {name: TableState(max(self._stored(name), default=0)) for name in self.steps}
 
-    def check(self, record: BatchRecord | None) -> None:
-        """Fail when a version that a batch which runs again has read is not there; before a new one has its number."""
-        for name, version in ({} if record is None else record.tables).items():
+    def check(self, record: BatchRecord) -> None:
+        """Fail when a version that a batch has read before is not there; before a new one gets its number."""
+        for name, version in record.tables.items():
             if version not in self._stored(name):
                 raise incomplete(self.storage, f"{table_file(name, version)} is missing")
 

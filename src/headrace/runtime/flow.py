@@ -60,19 +60,18 @@ class Flow:
             )
         self._log = BatchLog(self._storage)
         self._outputs = FlowOutputs(graph, node, self._session, self.folder, lease, self._log)
-        self._log.take_over(self._says)
+        self._log.take_over(self._identify)
         self.batches = self._from_the_log()
         if mode.kind != "bounded":
             self.batches.planner.check_not_drained()
 
-    def _says(self, said: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """What this driver says when it takes over, after what the last one has said."""
+    def _identify(self, said: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """What this driver says of the flow when it takes over, after what the last one has said."""
         known = self._lease.flows.get(self.node.name)
         if known is not None and (said is None or said["id"] != known):
             found = "is gone" if said is None else f"is that of {said['id']}"
             raise incomplete(self._storage, f"its lease knows the flow {known}, whose log {found}")
-        identity = identity_of(self._graph, self.node, stored=said, storage=self._storage)
-        return {**identity, "writers": self._outputs.writers}
+        return identity_of(self._graph, self.node, stored=said, storage=self._storage)
 
     @property
     def id(self) -> str:

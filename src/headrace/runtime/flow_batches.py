@@ -64,13 +64,17 @@ class FlowBatches:
         return any(has_outage(storage, node) for storage in (LocalStorage(self._graph.checkpoint), self._storage))
 
     def prepare(self) -> None:
-        """Check every source and sink, before the first batch."""
+        """Check every source and sink, before the first batch; and first that the checkpoint is whole."""
+        begun = self._log.record
+        self._sweeper.check(self.planner.last.files)
+        if begun is not None:
+            self._tables.check(begun)
+        ends = {} if begun is None else {name: read.until for name, read in begun.reads.items()}
+        self.reads.check({**self.planner.last.positions, **ends})
         for name in self.node.sources:
             check = self._graph.sources[name].prepare
             if check is not None:
                 check()
-        self._sweeper.check(self.planner.last.files)
-        self._tables.check(self._log.record)
         self._tables.versions(self._clock())
         self._outputs.prepare()
         # Files of a batch that a driver before this one did not conclude.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,12 +17,12 @@ from headrace.connectors.base.delivery import DeliveryContext, deliver, flat_pat
 from headrace.connectors.base.sink import (
     AnySink,
     BatchIdentity,
+    Mark,
     TaskSink,
     Unreachable,
     WriterBatch,
     Written,
     already_written,
-    forked,
 )
 from headrace.connectors.files.sink import FileSink
 from headrace.errors import DefinitionError, HeadraceError
@@ -67,7 +67,7 @@ class FlowOutputs:
     @property
     def flow_id(self) -> FlowId:
         """As this driver has said when it took over."""
-        return decode(FlowId, self.log.takeovers[-1])
+        return decode(FlowId, self.log.identity)
 
     @property
     def epoch(self) -> int:
@@ -112,7 +112,7 @@ class FlowOutputs:
         stop the other; and once more after that, when the other can write no more.
         """
         self._check_targets()
-        self._check_marks()
+        writers = {(output, id(sink)): self._check_marks(output, sink) for output, sink in self._sinks()}
         for output in self.all:
             given = output.given
             frame = self.side_frame(given, []) if isinstance(given, SideOutput) else given
@@ -120,10 +120,11 @@ class FlowOutputs:
                 stored = output.stored_in(sink, frame)
                 with self._reachable(sink):
                     if isinstance(sink, TaskSink):
-                        self._prepare(sink, output.name, stored)
+                        self._prepare(sink, output.name, stored, writers[output.name, id(sink)])
                     else:
                         sink.prepare(stored)
-        self._check_marks()
+        for output_name, sink in self._sinks():
+            self._check_marks(output_name, sink)
 
     def _check_targets(self) -> None:
         for output in self.all:
@@ -136,17 +137,21 @@ class FlowOutputs:
                     "sink would find the marks of the first. Leave one out.",
                 )
 
-    def _check_marks(self) -> None:
-        """Fail where a sink holds what the log does not know."""
-        for output, sink in self._sinks():
-            parts = self._parts(output, sink)
-            with self._reachable(sink):
-                marks = sink.read_marks(parts)
-            for part, mark in zip(parts, marks, strict=False):
-                generation, epoch = divmod(0 if mark is None else mark.epoch, EPOCHS_OF_A_GENERATION)
-                if generation == self.flow_id.generation and not self.log.knows(epoch):
-                    raise forked(sink.place, f"writer {part.writer!r} belongs to a driver")
-                already_written(part, mark, place=sink.place)
+    def _check_marks(self, output: str, sink: AnySink) -> list[str]:
+        """Fail where a sink holds what the log does not know. The writers that there are, or will be."""
+        parts = self._parts(output, sink, range(self.writers.get(self.key(output, sink), 1)))
+        marks = self._read_marks(sink, parts)
+        while isinstance(sink, TaskSink) and marks and marks[-1] is not None:
+            # Another copy, or an earlier driver, may have had more writers.
+            parts += self._parts(output, sink, range(len(parts), len(parts) + 1))
+            marks += self._read_marks(sink, parts[-1:])
+        for part, mark in zip(parts, marks, strict=False):
+            already_written(part, mark, place=sink.place)
+        return [part.writer for part in parts]
+
+    def _read_marks(self, sink: AnySink, parts: Sequence[WriterBatch]) -> list[Mark | None]:
+        with self._reachable(sink):
+            return [*sink.read_marks(parts)]
 
     def _sinks(self) -> Iterator[tuple[str, AnySink]]:
         """Every output with each of its sinks, and with the flow's own folders, as far as they have marks."""
@@ -163,23 +168,16 @@ class FlowOutputs:
         outcome = self.log.outcome
         return {} if outcome is None or outcome.generation != self.flow_id.generation else outcome.marks
 
-    def _parts(self, output: str, sink: AnySink) -> list[WriterBatch]:
+    def _parts(self, output: str, sink: AnySink, numbers: Iterable[int]) -> list[WriterBatch]:
         """The part that each writer has in the batch that runs again or comes next."""
-        key, record = self.key(output, sink), self.log.record
-        marks = self._marks.get(key, {})
-        identity = BatchIdentity(
-            self.node.name,
-            self.flow_id.generation,
-            self.log.next_batch,
-            output,
-            self.flow_id.id,
-            self.epoch,
-            "" if record is None else record.token,
-            marks.get(0),
-        )
-        # Another copy may have as many writers as any driver that both know.
-        count = max(said["writers"].get(key, 1) for said in self.log.takeovers)
-        return [WriterBatch(identity, number, marks.get(number)) for number in range(count)]
+        record, marks = self.log.record, self._marks.get(self.key(output, sink), {})
+        token = "" if record is None else record.token
+        identity = replace(self.identity(output, self.log.next_batch, token), last=marks.get(0))
+        return [WriterBatch(identity, number, marks.get(number)) for number in numbers]
+
+    def identity(self, output: str, batch: int, token: str) -> BatchIdentity:
+        flow = self.flow_id
+        return BatchIdentity(self.node.name, flow.generation, batch, output, flow.id, self.epoch, token)
 
     @contextmanager
     def _reachable(self, sink: AnySink) -> Iterator[None]:
@@ -192,7 +190,7 @@ class FlowOutputs:
                 "address.",
             ) from None
 
-    def _prepare(self, sink: TaskSink, output: str, frame: DataFrame) -> None:
+    def _prepare(self, sink: TaskSink, output: str, frame: DataFrame, writers: Sequence[str]) -> None:
         columns = polars_schema(frame.schema)
         unknown = [column for column in sink.partition_by if column not in flat_paths(frame.schema)]
         if unknown:
@@ -201,7 +199,7 @@ class FlowOutputs:
                 f"{sink.place} of flow {self.node.name!r} needs column {unknown[0]!r}, but the rows have "
                 f"{', '.join(columns)}.",
             )
-        sink.prepare(columns, [part.writer for part in self._parts(output, sink)], self.epoch)
+        sink.prepare(columns, writers, self.epoch)
 
     def side_frame(self, side: SideOutput, files: Sequence[str]) -> DataFrame:
         """The rows of a side output in these files, with the user's transformation."""
@@ -292,8 +290,7 @@ class BatchOutputs:
         flow, record = self.flow, self.record
         key = flow.key(output.name, sink)
         marks = self.expected.get(key, {})
-        which = (flow.node.name, record.generation, record.batch, output.name, flow.flow_id.id, flow.epoch)
-        batch = BatchIdentity(*which, record.token, changelog=output.changelog)
+        batch = replace(flow.identity(output.name, record.batch, record.token), changelog=output.changelog)
         if isinstance(sink, TaskSink):
             writers = record.writers.get(key) or flow.writers[key]
             context = DeliveryContext(writers, marks, record.clock, LocalStorage(flow.folder), flow.lease)

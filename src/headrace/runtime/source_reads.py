@@ -19,6 +19,7 @@ from headrace.connectors.base.enumerator import (
     OpenEnumerator,
     Planned,
     SplitEnumerator,
+    StoringEnumerator,
 )
 from headrace.connectors.base.sink import Unreachable
 from headrace.errors import HeadraceError
@@ -57,6 +58,12 @@ class SourceReads:
     def placeholders(self) -> dict[str, DataFrame]:
         """The frames that stand for the rows of those sources that Spark reads."""
         return {name: node.placeholder for name, node in self._nodes.items() if node.placeholder is not None}
+
+    def check(self, positions: Mapping[str, Position]) -> None:
+        """Fail when something is missing that sources keep in the checkpoint."""
+        for name, enumerator in self._enumerators.items():
+            if isinstance(enumerator, StoringEnumerator) and name in positions:
+                enumerator.check(positions[name])
 
     def initial(self, known: Iterable[str]) -> dict[str, Position]:
         """Where the sources begin that are not known yet; none when the flow stops before they answer."""

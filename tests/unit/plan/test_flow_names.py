@@ -103,7 +103,7 @@ def test_a_renamed_flow_keeps_its_id_its_outcome_and_the_batch_that_was_begun(tm
     named(tmp_path, known)
     rename_flow(tmp_path, "spend", "hourly")
     renamed = BatchLog(LocalStorage(tmp_path / "hourly"))
-    assert renamed.takeovers[-1] == {"pipeline": "shop", "flow": "hourly", "id": "spend-1"}
+    assert renamed.identity == {"pipeline": "shop", "flow": "hourly", "id": "spend-1"}
     assert renamed.outcome == BatchOutcome(0)
     assert renamed.record == record
     assert not (tmp_path / "spend").exists()
@@ -140,7 +140,7 @@ def test_a_rename_that_died_at_any_point_is_repeated_or_done(tmp_path: Path, mon
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert check_flows(shop(tmp_path, "hourly"), lease.flows) == {}
-    assert BatchLog(LocalStorage(tmp_path / "hourly")).takeovers[-1]["flow"] == "hourly"
+    assert BatchLog(LocalStorage(tmp_path / "hourly")).identity["flow"] == "hourly"
 
 
 def test_a_flow_that_is_not_there_and_a_name_that_is_taken_or_no_name_are_refused(tmp_path: Path) -> None:

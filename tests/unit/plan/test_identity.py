@@ -66,7 +66,7 @@ def check(spark: SparkSession, tmp_path: Path) -> Check:
         storage, flow = LocalStorage(tmp_path / "checkpoint" / "totals"), graph.flows["totals"]
         log = BatchLog(storage)
         log.take_over(lambda said: identity_of(graph, flow, stored=said, storage=storage))
-        return dict(log.takeovers[-1])
+        return dict(log.identity)
 
     return checking
 
@@ -211,7 +211,7 @@ def test_the_expected_values_of_a_partition_column_may_change(check: Check) -> N
 def test_an_accepted_change_becomes_the_stored_definition(check: Check, tmp_path: Path) -> None:
     check(_one())
     check(_one(late=hr.update_for("1 minute")))
-    stored = BatchLog(LocalStorage(tmp_path / "checkpoint" / "totals")).takeovers[-1]
+    stored = BatchLog(LocalStorage(tmp_path / "checkpoint" / "totals")).identity
     assert "hr.update_for('1 minute')" in stored["steps"][0]["definition"]
 
 

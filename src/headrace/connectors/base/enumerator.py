@@ -65,6 +65,14 @@ class FrameEnumerator(Enumerator, Protocol):
 
 
 @runtime_checkable
+class StoringEnumerator(Enumerator, Protocol):
+    """An enumerator that keeps files of its own in the checkpoint, which its positions name."""
+
+    def check(self, since: Any) -> None:
+        """Fail when what a position names is not there."""
+
+
+@runtime_checkable
 class OpenEnumerator(Enumerator, Protocol):
     """An enumerator that keeps something open while its flow runs, through which rows come at any time."""
 

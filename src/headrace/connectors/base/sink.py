@@ -257,12 +257,12 @@ class Mark:
 
 
 def check_epoch(epoch: int, stored: int, *, place: str, writer: str) -> None:
-    """Refuse to write for a driver whose lease another driver has taken over."""
+    """Refuse to write for a driver when one with a later epoch has claimed its writer."""
     if epoch < stored:
         raise HeadraceError(
             "FENCED",
-            f"{place}: a newer driver (epoch {stored}) writes as {writer!r}; this one (epoch {epoch}) has "
-            "lost its lease and writes nothing. Stop it.",
+            f"{place}: a newer driver (epoch {stored}) writes as {writer!r}, for this checkpoint or a copy of it; "
+            f"this one (epoch {epoch}) writes nothing. Stop it, and go on with the checkpoint of the newer one.",
         )
 
 

@@ -167,6 +167,10 @@ class FileEnumerator:
     def initial(self) -> dict[str, Any]:
         return {"lists": []}
 
+    def check(self, since: dict[str, Any]) -> None:
+        for name in since["lists"]:
+            self._read(name)
+
     def stop_at_newest(self) -> None:
         self._there = list_files(self.place, self._hidden)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from operator import itemgetter
 
 import polars as pl
@@ -83,14 +82,15 @@ def chunk_script(value: Value, *, marked: bool) -> str:
 class StoredChunk:
     """A writer's mark as it was found: its batch, and how far that has come."""
 
-    mark: Mark = field(default_factory=partial(Mark, 0))
+    mark: Mark | None = None
     chunk: int = 0
     chunks: int = 0
 
     @property
     def name(self) -> str:
         """The batch of the mark, as the script compares it."""
-        parts = (self.mark.generation, self.mark.batch, self.mark.token)
+        mark = self.mark or Mark(0)
+        parts = (mark.generation, mark.batch, mark.token)
         return " ".join("" if part is None else str(part) for part in parts)
 
 

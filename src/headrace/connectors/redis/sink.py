@@ -102,7 +102,9 @@ class RedisSink:
         fields = ["epoch", "generation", "batch", "chunk", "chunks"]
         *answer, token = self._ask(lambda client: client.hmget(self._mark(writer), [*fields, "token"]))
         epoch, generation, batch, chunk, chunks = (None if text is None else int(text) for text in answer)
-        mark = Mark(epoch or 0, generation, batch, token="" if token is None else token.decode())
+        if epoch is None:
+            return StoredChunk()
+        mark = Mark(epoch, generation, batch, token="" if token is None else token.decode())
         return StoredChunk(mark, chunk or 0, chunks or 0)
 
     def _done(self, stored: StoredChunk, total: int, part: WriterBatch) -> int:
