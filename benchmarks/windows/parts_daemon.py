@@ -18,6 +18,7 @@ import headrace.connectors.base.source
 import headrace.runtime.worker_daemon  # as Headrace's own: everything is loaded before workers are forked
 import headrace.wheel.pack
 import headrace.wheel.turn
+from headrace.connectors.base.messages import JsonMessages
 from headrace.connectors.base.source import Gate
 from headrace.connectors.kafka.librdkafka import LibrdkafkaConsumer
 from headrace.connectors.kafka.reader import KafkaReader, _Consumption
@@ -63,7 +64,8 @@ def _reported(report: Callable[..., None]) -> Callable[..., None]:
 def _watch() -> None:
     _timed(_Consumption, "lost", "read")
     _timed(LibrdkafkaConsumer, "poll", "read")
-    _timed(KafkaReader, "_decoded", "parse")
+    _timed(JsonMessages, "decode", "parse")
+    _timed(KafkaReader, "_placed", "parse")
     _timed(Gate, "_judge", "parse")
     _timed(headrace.connectors.base.source, "_highest", "parse")
     for operator in (FixedWindowOperator, PaneOperator, FinalSessionOperator):

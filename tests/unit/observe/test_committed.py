@@ -16,7 +16,8 @@ def test_a_folder_is_read_by_its_name_and_not_as_a_pattern(tmp_path: Path, forma
     for folder, id in (("out [x]", 1), ("out x", 9)):
         root = tmp_path / folder
         (root / "_commits").mkdir(parents=True)
-        (root / "_commits" / "main-0-0.json").write_text(json.dumps({"format": format, "files": ["part"]}))
+        commit = {"generation": 0, "batch": 0, "format": format, "files": ["part"]}
+        (root / "_commits" / "main-0-0.json").write_text(json.dumps(commit))
         rows = pl.DataFrame({"id": [id]})
         if format == "parquet":
             rows.write_parquet(root / "part")

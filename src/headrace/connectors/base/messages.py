@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -114,7 +115,7 @@ class Payloads:
         return found
 
 
-class MessageDecoder:
+class MessageDecoder(ABC):
     """Turns payloads into good rows and dead rows."""
 
     __slots__ = ()
@@ -125,9 +126,9 @@ class MessageDecoder:
         """The rows of messages, whatever these are."""
         return decode_apart(self.decode, payloads)
 
+    @abstractmethod
     def decode(self, payloads: Payloads) -> Decoded:
         """The rows of messages, in one piece."""
-        raise NotImplementedError
 
 
 def message_decoder(format: Format, columns: Columns, *, avro_schema: str | Mapping[str, Any] | None) -> MessageDecoder:
