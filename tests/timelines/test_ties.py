@@ -56,7 +56,7 @@ def test_all_aggregates_take_rows_of_equal_time_in_the_order_of_their_positions(
     for id in range(60):
         times.append(chance.randrange(40))
         levels.append(chance.randrange(3))
-        named = {"id": id, "name": f"n{id}", "level": levels[id], "whole": {"id": id, "name": f"n{id}"}}
+        named: dict[str, Any] = {"id": id, "name": f"n{id}", "level": levels[id], "whole": {"id": id, "name": f"n{id}"}}
         if id in batches:
             elements += [crash(), batch()] if chance.random() < 0.3 else [batch()]
             if "late" in played_side_outputs(kind) and chance.random() < 0.3:
