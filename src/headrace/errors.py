@@ -50,6 +50,19 @@ def author_traceback(error: BaseException) -> str | None:
     return found[-1].rstrip() if found else None
 
 
+def job_failure(flow: str, batch: int, error: BaseException) -> HeadraceError:
+    """What the user must know of a job that Spark could not finish, and that reported no error of ours."""
+    said = str(error).partition("\n\tat ")[0]
+    what, then = "a task failed", "Correct what the error says and start again"
+    if "[SPARK_JOB_CANCELLED]" in said:
+        what, then = "its job was cancelled, in Spark's UI or by a call", "Start again"
+    return HeadraceError(
+        "BATCH_FAILED",
+        f"flow {flow!r}, batch {batch}: {what}, and the batch is not done. {then}: the same batch runs.\n"
+        f"{author_traceback(error) or said}",
+    )
+
+
 @stable
 class DefinitionError(HeadraceError):
     """A mistake in a pipeline's definition, raised before any data is read.

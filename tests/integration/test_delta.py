@@ -16,12 +16,16 @@ from polars import read_parquet
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
+from headrace.checkpoint.outages import outages
+from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.sink import BatchIdentity, Written
 from headrace.connectors.delta.sink import to_delta
-from headrace.connectors.delta.source import read_delta
+from headrace.connectors.delta.source import DeltaEnumerator, read_delta
 from headrace.connectors.delta.table import DeltaLog, DeltaWriter
 from headrace.errors import HeadraceError
-from headrace.event_time.record import MarkedBatch
+from headrace.event_time.record import BatchLog, MarkedBatch
+from headrace.json_codec import decode
+from headrace.observe.account import Account, SourceCounts
 from headrace.observe.status import statuses
 from headrace.storage import local_path
 
@@ -304,6 +308,43 @@ def test_a_table_that_is_away_for_a_moment_is_waited_for(spark: SparkSession, tm
         assert waiting() == []
     finally:
         running.stop()
+
+
+@pytest.mark.full
+def test_a_table_that_goes_away_while_spark_reads_a_batch_is_waited_for_and_read_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, elsewhere, checkpoint = tmp_path / "in", tmp_path / "elsewhere", tmp_path / "checkpoint"
+    _land(spark, table, *((account, "2025-01-01 10:05:00", "1") for account in "aab"))
+    planned, reads = DeltaEnumerator.frame, []
+
+    def frame(self: DeltaEnumerator, since: dict[str, Any], until: dict[str, Any]) -> DataFrame:
+        reads.append(planned(self, since, until))
+        if len(reads) == 1:
+            table.rename(elsewhere)
+        return reads[-1]
+
+    @hr.pipeline(name="gone")
+    def gone(spark: SparkSession) -> None:
+        payments = read_delta(spark, table, name="payments").transform(hr.event_time("at"))
+        hourly = hr.tumbling("hourly", size="1 hour", key="account").agg(spent="sum(amount)").late(hr.drop())
+        hr.write("gone", payments.transform(hourly), hr.to_memory("delta_gone"))
+
+    monkeypatch.setattr(DeltaEnumerator, "frame", frame)
+    running = gone.start(checkpoint=checkpoint, mode=hr.available_now(drain=True), spark=spark)
+    try:
+        _until(lambda: [each.sink for each in outages(LocalStorage(checkpoint / "gone"))] == [f"Delta table {table}"])
+        assert len(reads) == 1
+        elsewhere.rename(table)
+        assert running.wait(60)
+    finally:
+        running.stop()
+    assert len(reads) == 2
+    assert sorted((row["account"], row["spent"]) for row in hr.memory("delta_gone")) == [("a", 2), ("b", 1)]
+    outcome = BatchLog(LocalStorage(checkpoint / "gone")).outcome
+    assert outcome is not None
+    account = decode(Account, outcome.total)
+    assert account.sources == {"payments": SourceCounts(read=3, handed_on=3)}
 
 
 @pytest.mark.full

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.checkpoint.outages import has_outage
 from headrace.checkpoint.storage import LocalStorage
 from headrace.checkpoint.sweep import Sweeper
-from headrace.errors import HeadraceError, author_traceback, reported
+from headrace.errors import job_failure, reported
 from headrace.event_time.record import BatchRecord
 from headrace.event_time.time_keeper import Clock, Reads, TimeKeeper
 from headrace.json_codec import decode, encode
@@ -94,13 +94,18 @@ class FlowBatches:
 
     def run(self, reads: Reads = NO_READS, *, drain: bool = False) -> None:
         """Run the next batch: the one that was begun before, or one that reads this."""
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-
         began = time.monotonic()
         self._outputs.lease.check()
         runs_again = self.planner.runs_again
         record = self.planner.plan(drain=drain, reads=reads)
+        while not self._is_done(record, began, runs_again=runs_again):
+            runs_again = True
+
+    def _is_done(self, record: BatchRecord, began: float, *, runs_again: bool) -> bool:
+        """Run a batch; False when a source that Spark reads was away meanwhile, and the batch must run again."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
         try:
             self._run_job(record, began, runs_again=runs_again)
         except (Py4JJavaError, PySparkException) as error:
@@ -108,21 +113,16 @@ class FlowBatches:
                 raise Cancelled from error
             # A driver that was replaced finds its files gone: that is no damage.
             self._outputs.lease.check()
-            raise reported(error) or self._failed(record, error) from error
-
-    def _failed(self, record: BatchRecord, error: BaseException) -> HeadraceError:
-        said = str(error).partition("\n\tat ")[0]
-        what, then = "a task failed", "Correct what the error says and start again"
-        if "[SPARK_JOB_CANCELLED]" in said:
-            what, then = "its job was cancelled, in Spark's UI or by a call", "Start again"
-        return HeadraceError(
-            "BATCH_FAILED",
-            f"flow {self.node.name!r}, batch {record.batch}: {what}, and the batch is not done. {then}: the same batch "
-            f"runs.\n{author_traceback(error) or said}",
-        )
+            problem = reported(error)
+            if problem is None and self.reads.were_away(record, error):
+                return False
+            raise problem or job_failure(self.node.name, record.batch, error) from error
+        return True
 
     def _run_job(self, record: BatchRecord, began: float, *, runs_again: bool) -> None:
         self._storage.clear(SIDE)
+        # What tasks of an attempt that failed have reported does not count.
+        take_reports(self._graph.reports.value, flow=self.node.name, batch=record.batch)
         handed = BatchProperty(
             record,
             self.node.name,

@@ -51,6 +51,9 @@ class SourceReads:
             name: OutageMarker(storage, f"source.{name}", each.place) for name, each in self._enumerators.items()
         }
         self._away: set[str] = set()
+        self._outages = 0
+        self._failed: tuple[int, int] | None = None
+        """The last batch whose job has failed, and how many outages there had been."""
         self._stopping = stopping
         self._ends = False
 
@@ -100,15 +103,28 @@ class SourceReads:
 
     def frames(self, record: BatchRecord) -> dict[str, DataFrame]:
         """The rows of a batch that Spark reads; ``Cancelled`` when the flow stops before a source answers."""
-        found: dict[str, DataFrame] = {}
-        for name, enumerator in self._enumerators.items():
-            read = record.reads.get(name)
-            if isinstance(enumerator, FrameEnumerator) and read is not None and read.brings_rows:
-                rows = self._ask(name, partial(_frame, read=read), patient=True)
-                if rows is None:
-                    raise Cancelled
-                found[name] = rows
-        return found
+        return {
+            name: self._insist(name, partial(_frame, read=record.reads[name])) for name in self._read_by_spark(record)
+        }
+
+    def were_away(self, record: BatchRecord, failure: BaseException) -> bool:
+        """Whether a batch's job may have failed because a source that Spark reads was away; waits until it answers."""
+        were_away = [self._insist(name, lambda each: each.was_away(failure)) for name in self._read_by_spark(record)]
+        # Without an outage in between, what has failed twice will fail again.
+        before, self._failed = self._failed, (record.batch, self._outages)
+        return any(were_away) and self._failed != before
+
+    def _read_by_spark(self, record: BatchRecord) -> list[str]:
+        """The sources of a batch that Spark reads."""
+        read = [name for name, each in self._enumerators.items() if isinstance(each, FrameEnumerator)]
+        return [name for name in read if name in record.reads and record.reads[name].brings_rows]
+
+    def _insist(self, name: str, question: Callable[[Any], T]) -> T:
+        """A source's answer; ``Cancelled`` when the flow stops before it."""
+        answer = self._ask(name, question, patient=True)
+        if answer is None:
+            raise Cancelled
+        return answer
 
     @property
     def call(self) -> bool:
@@ -141,6 +157,7 @@ class SourceReads:
             try:
                 answer = self._awaited(partial(question, self._enumerators[name]))
             except Unreachable as problem:
+                self._outages += name not in self._away
                 self._away.add(name)
                 self._markers[name].begin(str(problem))
                 if not patient:

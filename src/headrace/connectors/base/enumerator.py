@@ -63,6 +63,9 @@ class FrameEnumerator(Enumerator, Protocol):
     def frame(self, since: Any, until: Any) -> DataFrame:
         """The rows between two positions."""
 
+    def was_away(self, failure: BaseException) -> bool:
+        """Whether a job may have failed because its rows could not be read; ``Unreachable`` while that is so."""
+
 
 @runtime_checkable
 class StoringEnumerator(Enumerator, Protocol):
@@ -109,6 +112,9 @@ class BoundedEnumerator:
 
     def frame(self, since: bool, until: bool) -> DataFrame:
         return self.rows
+
+    def was_away(self, failure: BaseException) -> bool:
+        return False
 
 
 def divided(weights: Sequence[int], tasks: int) -> list[slice]:

@@ -175,6 +175,12 @@ class DeltaEnumerator:
             rows = self._source(until).getBatch(some(self._offset(since)), self._offset(until))
         return _shaped(SparkFrame(rows, spark), self._table.changes)
 
+    def was_away(self, failure: BaseException) -> bool:
+        self._opened = None
+        with _failures(self._table.log, "SOURCE_FAILED"):
+            self._newest()
+        return "[FAILED_READ_FILE" in str(failure)
+
     def _source(self, position: dict[str, Any]) -> Any:
         if self._opened is None:
             opened = self._table.open(position["version"])

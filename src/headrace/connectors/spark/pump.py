@@ -103,6 +103,9 @@ class Pump:
             raise NotYet
         return offered[1]
 
+    def was_away(self, failure: BaseException) -> bool:
+        return False
+
     @property
     def calls(self) -> bool:
         return self._offered is not None or (self._query is not None and not self._query.isActive)

@@ -129,6 +129,16 @@ def test_a_table_that_cannot_be_read_at_the_definition_is_an_error_with_an_id(
         read_delta(Mock(), "t")
 
 
+def test_a_job_that_could_not_read_a_file_is_an_outage_if_the_table_is_away_or_was() -> None:
+    enumerator, table = _enumerator(newest=-1)
+    failure = PySparkException("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file a.parquet")
+    with pytest.raises(Unreachable):
+        enumerator.was_away(failure)
+    table.log.version.return_value = 7
+    assert enumerator.was_away(failure)
+    assert not enumerator.was_away(PySparkException("[CAST_INVALID_INPUT] no"))
+
+
 def test_a_log_file_that_delta_misses_is_no_outage() -> None:
     enumerator, table = _enumerator()
     said = ": DeltaFileNotFoundException: [DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE] If you never ..."
