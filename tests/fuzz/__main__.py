@@ -53,11 +53,12 @@ def _in_own_process(name: str, seconds: float, seed: int) -> dict[str, Any]:
         with said.open("wb") as errors:
             ended = subprocess.run([*command, "--seed", str(seed), "--report", str(report)], stderr=errors, check=False)
         result: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {"cases": 0, "failures": []}
+        case, text = Path(f"{report}.case"), said.read_text(errors="replace")[-2_000:]
+        if ended.returncode and not case.exists():
+            sys.exit(f"{name} did not begin: {text}")
         if ended.returncode:
-            text = said.read_text(errors="replace")
-            case = Path(f"{report}.case").read_bytes()
             result["failures"].append(name)
-            _show(name, Failure("Died", f"exit code {ended.returncode}", text[-2_000:], case))
+            _show(name, Failure("Died", f"exit code {ended.returncode}", text, case.read_bytes()))
     return result
 
 

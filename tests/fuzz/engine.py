@@ -16,7 +16,7 @@ from random import Random
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.mutation import mutated
+from tests.fuzz.mutation import MOST_BYTES, mutated
 
 FOUND = Path(__file__).parent / "found"
 """A folder for each target, with the cases that it has failed on."""
@@ -43,6 +43,8 @@ class Target:
     """Bytes that are nearly what it was made for."""
     tokens: Sequence[bytes] = ()
     """Parts that mean something to it."""
+    between: bytes | None = None
+    """What is between two rows, if bytes with it are two rows."""
 
     @property
     def kept(self) -> dict[str, bytes]:
@@ -117,10 +119,17 @@ class Fuzzer:
 
     def _mutate(self, until: float) -> None:
         while time.monotonic() < until:
-            case = mutated(self.random.choice(self._seeds), self._seeds, self.target.tokens, self.random)
-            failure = self._tried(case)
+            failure = self._tried(self._mutation())
             if failure is not None and failure.key not in self.failures:
                 self._note(self._shrunk(failure))
+
+    def _mutation(self) -> bytes:
+        """A changed seed, or several: a case of many rows costs little more than one of few."""
+        between = self.target.between
+        count = 1 if between is None else self.random.choice((1, 4, 16))
+        chosen = self.random.choices(self._seeds, k=count)
+        cases = [mutated(case, self._seeds, self.target.tokens, self.random) for case in chosen]
+        return cases[0] if between is None else between.join(cases)[:MOST_BYTES]
 
     def _explore(self) -> None:
         """Cases that Hypothesis makes up, and shrinks where they fail."""

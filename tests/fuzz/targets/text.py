@@ -156,7 +156,7 @@ def _several(lines: st.SearchStrategy[bytes], between: bytes) -> st.SearchStrate
 
 def _json(name: str, check: Callable[[bytes], Outcome], schema: Any, between: bytes) -> Target:
     seeds = [between.join([GOOD, DEEP, b"{}", GOOD]), DEEP, GOOD, between.join([b"", b'{"id": 1.10}', b"oops", b""])]
-    return Target(name, seeds, check, _several(_objects(schema), between), JSON_TOKENS)
+    return Target(name, seeds, check, _several(_objects(schema), between), JSON_TOKENS, between)
 
 
 RECORD = b"x,-1,5,1.5,0.25,12.50,7,true,2026-05-01,2026-05-01T10:00:00Z,2026-05-01 10:00:00,YWI="
@@ -186,7 +186,7 @@ def _csv(name: str, check: Callable[[bytes], Outcome], between: bytes, first: Se
     quoted = b'"a ""b"", c"' + RECORD[1:]
     seeds = [between.join([*first, RECORD, quoted, b",,,,,,,,,,,", RECORD]), between.join([*first, quoted])]
     begins = b"".join(line + between for line in first)
-    return Target(name, seeds, check, _several(RECORDS, between).map(lambda data: begins + data), CSV_TOKENS)
+    return Target(name, seeds, check, _several(RECORDS, between).map(lambda data: begins + data), CSV_TOKENS, between)
 
 
 CHANGES = debezium_changes(
@@ -304,7 +304,7 @@ _DEBEZIUM_TOKENS = [
 
 def _changes(name: str, check: Callable[[bytes], Outcome], between: bytes) -> Target:
     seeds = [between.join([*_RECORDED, b"null"]), *_RECORDED]
-    return Target(name, seeds, check, _several(_CHANGES, between), _DEBEZIUM_TOKENS)
+    return Target(name, seeds, check, _several(_CHANGES, between), _DEBEZIUM_TOKENS, between)
 
 
 def _columns(schema: Any) -> Columns:

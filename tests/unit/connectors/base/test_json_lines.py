@@ -204,11 +204,23 @@ def test_a_number_in_a_decimal_column_keeps_all_its_digits(number: str) -> None:
     assert decoded.rows.drop(POSITION).rows() == [(Decimal(number), [Decimal("0.5"), Decimal(number)])]
 
 
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("name", ["id", "i\\u0064"])
+def test_a_number_alone_in_its_line_keeps_its_text(number: str, name: str) -> None:
+    decoded = decode(f'{{"{name}": {number}}}\n{{"id": "x"}}'.encode())
+    assert decoded.rows["id"].to_list() == [number, "x"]
+
+
 def test_an_object_in_a_text_column_is_json_text_with_all_that_it_says() -> None:
-    lines = ['{"id": {"a":1.10, "a":2, "b":[ "x\\u0000\\n\\"é", true, {}, [] ]}}', '{"id": {"a": 1, "b": "x"}}']
+    lines = [
+        '{"id": {"a":1.10, "a":2, "b":[ "x\\u0000\\n\\"é", true, {}, [] ]}}',
+        '{"id": {"a": 1, "b": "x"}}',
+        '{"id": ["\\u0000"]}',
+    ]
     assert decode("\n".join(lines).encode()).rows["id"].to_list() == [
         '{"a": 1.10, "a": 2, "b": ["x\\u0000\\n\\"é", true, {}, []]}',
         '{"a": 1, "b": "x"}',
+        '["\\u0000"]',
     ]
 
 
