@@ -52,10 +52,15 @@ def durable_file(file: Path) -> Iterator[BinaryIO]:
     """A stream for a file that appears at the end of the block: whole, and still there after a machine crash."""
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    with unfinished.open("wb") as stream:
-        yield stream
-        stream.flush()
-        os.fsync(stream.fileno())
+    try:
+        with unfinished.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+    except BaseException:
+        # On a full disk a part of it would take the little room that there is.
+        unfinished.unlink(missing_ok=True)
+        raise
     unfinished.replace(file)
     sync_folder(file.parent)
 

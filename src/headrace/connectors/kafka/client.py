@@ -193,9 +193,13 @@ class Cluster:
                 raise
         raise self.failure(reports.errors[0])
 
-    def group(self, name: str) -> Consumer:
-        """A consumer that never reads: it stands for the group whose committed offset is a mark."""
-        return self._built(Consumer, self.settings({"group.id": name, "enable.auto.commit": False}))
+    def group(self, name: str, *, isolation: str = "read_committed") -> Consumer:
+        """A consumer that never reads: it stands for the group whose committed offset is a mark.
+
+        One with ``read_uncommitted`` does not wait for a transaction that is open: it gives the offset before that.
+        """
+        ours = {"group.id": name, "enable.auto.commit": False, "isolation.level": isolation}
+        return self._built(Consumer, self.settings(ours))
 
     def _built(self, kind: Callable[[dict[str, Any]], Answer], settings: dict[str, Any]) -> Answer:
         try:

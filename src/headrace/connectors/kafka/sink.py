@@ -21,7 +21,7 @@ from headrace.connectors.base.sink import (
 )
 from headrace.connectors.kafka.client import PATIENCE, Cluster, Fenced, Message, Reports, let_go, unknown_topic
 from headrace.connectors.kafka.topics import TopicSettings, create_missing
-from headrace.connectors.kafka.transactions import claim, read_marks, write_each_time, write_once
+from headrace.connectors.kafka.transactions import claim, read_mark_of, write_each_time, write_once
 from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.keys import key_columns
 from headrace.rendering import REFUSED, json_rows, json_values, refused_rows
@@ -187,7 +187,8 @@ class KafkaSink:
             return ()
         # Here the topic may be found to be missing, which says more than that its marks are.
         check_topic(self.cluster, self.topic, keyed=bool(self.partition_by))
-        return read_marks(self.cluster, self.topic, [part.writer for part in parts])
+        with ThreadPoolExecutor(CLAIMS_AT_ONCE) as threads:
+            return [*threads.map(lambda part: read_mark_of(self.cluster, self.topic, part.writer), parts)]
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
         every = messages(rows, key=self.partition_by, format=self.format)

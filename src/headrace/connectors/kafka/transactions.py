@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headrace.connectors.base.sink import Mark, Unreachable, WriterBatch, already_written, check_epoch
 from headrace.connectors.kafka.client import (
@@ -113,11 +112,7 @@ class Transactions:
 
     def stored(self, *, limit: float = PATIENCE) -> MarkOffset | None:
         """The stored mark; waits for a transaction that is just being ended."""
-        ask = [TopicPartition(self._topic, 0)]
-        [position] = self._cluster.answer(lambda: self._group.committed(ask, timeout=limit), limit=limit)
-        if position.error is not None:
-            raise self._cluster.failure(position.error)
-        return read_mark(position)
+        return _stored(self._cluster, self._group, self._topic, limit)
 
     def send(self, messages: Sequence[Message]) -> None:
         """Send messages in a new transaction: the broker has all, or MessagesRefused names those that it may refuse."""
@@ -252,21 +247,23 @@ def _written(cluster: Cluster, topic: str, messages: Sequence[Message], *, alone
     return reports
 
 
-def read_marks(cluster: Cluster, topic: str, writers: Sequence[str]) -> list[Mark | None]:
-    """The marks of writers as they were last committed; a transaction that is open is not waited for."""
-    clients = [AdminClient(cluster.settings({}))]
+def read_mark_of(cluster: Cluster, topic: str, writer: str) -> Mark | None:
+    """A writer's mark as it was last committed."""
+    # Not by the admin client, which crashes while a broker has no groups yet.
+    clients = [cluster.group(_group(writer, topic), isolation="read_uncommitted")]
     try:
-        return [_read_mark(clients[0], cluster, topic, writer) for writer in writers]
+        stored = _stored(cluster, clients[0], topic, PATIENCE)
+        return None if stored is None else stored.mark
     finally:
         let_go(clients)
 
 
-def _read_mark(admin: AdminClient, cluster: Cluster, topic: str, writer: str) -> Mark | None:
-    asked = ConsumerGroupTopicPartitions(_group(writer, topic), [TopicPartition(topic, 0)])
-    answer = admin.list_consumer_group_offsets([asked], request_timeout=PATIENCE)[asked.group_id]
-    [position] = cluster.answer(lambda: answer.result().topic_partitions)
-    stored = read_mark(position)
-    return None if stored is None else stored.mark
+def _stored(cluster: Cluster, group: Consumer, topic: str, limit: float) -> MarkOffset | None:
+    ask = [TopicPartition(topic, 0)]
+    [position] = cluster.answer(lambda: group.committed(ask, timeout=limit), limit=limit)
+    if position.error is not None:
+        raise cluster.failure(position.error)
+    return read_mark(position)
 
 
 def claim(cluster: Cluster, topic: str, writer: str, epoch: int) -> None:
