@@ -73,8 +73,15 @@ class Driver:
         return self.process.stdout.readline()
 
     def kill(self) -> None:
-        """Kill it in the middle of whatever it does; the next one takes its place."""
+        """Kill it in the middle of whatever it does."""
         kill_session(self.process)
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
+
+    def replace(self) -> None:
+        """Kill it; another one takes its place."""
+        self.kill()
         self._begin()
 
     def said(self) -> str:
@@ -210,7 +217,7 @@ class Round:
         driver = self.chance.choice(self.drivers)
         self.begin(driver, self.chance.choice(self.copies))
         self.pause(2.0)
-        driver.kill()
+        driver.replace()
 
     def pause(self, most: float) -> None:
         time.sleep(self.chance.uniform(0, most))
@@ -263,7 +270,7 @@ def running_drivers(folder: Path) -> Iterator[list[Driver]]:
         yield drivers
     finally:
         for driver in drivers:
-            kill_session(driver.process)
+            driver.kill()
 
 
 def test_copies_and_zombies_lose_and_double_nothing(

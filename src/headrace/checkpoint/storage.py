@@ -82,8 +82,8 @@ class Storage(ABC):
         """Remove a file, if it is there."""
 
     def write_named(self, folder: str, stem: str, content: Buffer) -> str:
-        """Write a file under a new name, which it returns. The name tells what is in the file, for ``read_named``."""
-        name = f"{stem}-{zlib.crc32(content):08x}-{uuid.uuid4().hex}"
+        """Write an Arrow file under a new name, which tells what is in it, for ``read_named``. Returns the name."""
+        name = f"{stem}-{zlib.crc32(content):08x}-{uuid.uuid4().hex}.arrow"
         self.write(f"{folder}/{name}", content)
         return name
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -141,12 +142,17 @@ class FlowOutputs:
         """Fail where a sink holds what the log does not know. The writers that there are, or will be."""
         parts = self._parts(output, sink, range(self.writers.get(self.key(output, sink), 1)))
         marks = self._read_marks(sink, parts)
-        while isinstance(sink, TaskSink) and marks and marks[-1] is not None:
-            # Another copy, or an earlier driver, may have had more writers.
-            parts += self._parts(output, sink, range(len(parts), len(parts) + 1))
-            marks += self._read_marks(sink, parts[-1:])
         for part, mark in zip(parts, marks, strict=False):
             already_written(part, mark, place=sink.place)
+        # Another copy, or an earlier driver, may have had more writers.
+        more = count(len(parts)) if isinstance(sink, TaskSink) and marks and marks[-1] is not None else ()
+        for number in more:
+            [part] = self._parts(output, sink, [number])
+            [mark] = self._read_marks(sink, [part])
+            if mark is None:
+                break
+            already_written(part, mark, place=sink.place)
+            parts.append(part)
         return [part.writer for part in parts]
 
     def _read_marks(self, sink: AnySink, parts: Sequence[WriterBatch]) -> list[Mark | None]:
