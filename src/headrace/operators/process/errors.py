@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import traceback
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any, Literal
 from headrace.errors import DefinitionError
 from headrace.operators.process.context import Timer
 from headrace.operators.process.rows import InputRow, as_dict
+from headrace.rendering import finite
 from headrace.stability import stable
 
 Then = Literal["stop", "dead_letter"]
@@ -96,10 +96,8 @@ def _plain(value: Any) -> Any:
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value is None or isinstance(value, str | int | float):
-        return value
+        return finite(value)
     if isinstance(value, date):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)
