@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 from typing import get_args
 
+from headrace.redaction import redacted
 from headrace.stability import stable
 
 _NOT_USER_CODE = (str(Path(__file__).resolve().parent), str(Path(sysconfig.get_path("stdlib")).resolve()))
@@ -26,7 +27,7 @@ class HeadraceError(Exception):
     """
 
     def __init__(self, id: str, message: str) -> None:
-        super().__init__(f"[{id}] {message}")
+        super().__init__(f"[{id}] {redacted(message)}")
         self.id = id
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from headrace.errors import DefinitionError
 from headrace.operators.process.context import Timer
 from headrace.operators.process.rows import InputRow, as_dict
+from headrace.redaction import redacted
 from headrace.rendering import finite
 from headrace.stability import stable
 
@@ -55,13 +56,13 @@ def retry(times: int, *, then: Then) -> OnError:
 def described(error: BaseException, method: Callable[..., Any], emitted: Any) -> tuple[str, str, BaseException | None]:
     """The error with the line of the user's code, its traceback, and the cause: None if the traceback was changed."""
     try:
-        whole = str(error)
+        whole = redacted(str(error))
     except FAILED:
         whole = "an error whose text cannot be read"
     text = whole if len(whole) <= MOST_ERROR_TEXT else f"{whole[:MOST_ERROR_TEXT]}..."
     named = text if text.startswith("[") else f"{type(error).__name__}: {text}"
     file, line = _line(error, method, emitted)
-    trace, half = "".join(traceback.format_exception(error)), MOST_TRACEBACK // 2
+    trace, half = redacted("".join(traceback.format_exception(error))), MOST_TRACEBACK // 2
     shown = _valid(trace if len(trace) <= MOST_TRACEBACK else f"{trace[:half]}\n...\n{trace[-half:]}")
     # The whole text of such an error would keep a worker from reporting anything at all.
     return f"{_valid(named)} (at {Path(file).name}:{line})", shown, error if shown == trace else None
