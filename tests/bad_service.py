@@ -48,7 +48,8 @@ class BadService:
                 if answer is None:
                     return
                 status, body = answer
-                writer.write(b"HTTP/1.1 %d Said\r\nContent-Length: %d\r\n\r\n" % (status, len(body)) + body)
+                writer.write(b"HTTP/1.1 %d Said\r\nContent-Length: %d\r\n\r\n" % (status, len(body)))
+                writer.write(b"" if request.startswith(b"HEAD") else body)
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
