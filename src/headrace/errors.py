@@ -32,13 +32,13 @@ class HeadraceError(Exception):
 
 
 def reported(error: BaseException) -> HeadraceError | None:
-    r"""The Headrace error inside an error that Spark raised for another process.
+    r"""The Headrace error inside an error that Spark raised for another process; not the one that caused it.
 
     >>> reported(RuntimeError("Traceback ...\nheadrace.errors.HeadraceError: [FENCED] a newer driver writes.\n"))
     HeadraceError('[FENCED] a newer driver writes.')
     """
-    found = _REPORTED.search(str(error))
-    return None if found is None else HeadraceError(found[1], found[2])
+    found = _REPORTED.findall(str(error))
+    return HeadraceError(*found[-1]) if found else None
 
 
 def author_traceback(error: BaseException) -> str | None:
