@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import get_args
 
@@ -79,8 +82,21 @@ class DefinitionError(HeadraceError):
     """
 
     def __init__(self, id: str, message: str) -> None:
-        where = user_line()
+        where = _DECLARED_AT.get() or user_line()
         super().__init__(id, message if where is None else f"{message} (at {where})")
+
+
+_DECLARED_AT: ContextVar[str | None] = ContextVar("headrace_declared_at", default=None)
+
+
+@contextmanager
+def declared_at(line: str | None) -> Iterator[None]:
+    """Let the errors of what is checked later than it was declared show the line of its declaration."""
+    token = _DECLARED_AT.set(line)
+    try:
+        yield
+    finally:
+        _DECLARED_AT.reset(token)
 
 
 def check_choice(choices: object, *, step: str | None = None, **option: object) -> None:
