@@ -156,7 +156,7 @@ class JsonLines(Decoder):
             return self._empty
         try:
             schema = {name: _numbers_as_text(kind) for name, kind in self._schema.items()} if judged else self._schema
-            frame = pl.read_ndjson(BytesIO(lines.text()), schema=schema).cast(dict(self._schema))
+            frame = pl.read_ndjson(BytesIO(lines.text()), schema=schema).cast(pl.Schema(self._schema))
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             return str(error)
         if frame.height != len(lines):

@@ -310,7 +310,7 @@ def test_the_judge_refuses_only_what_the_bulk_decoder_must_not_take(line: bytes)
         }
 
 
-NUMBERS = Columns(
+DOUBLES = Columns(
     {
         "x": pl.Float64(),
         "small": pl.Float32(),
@@ -339,8 +339,8 @@ NOTES = st.none() | st.text() | st.sampled_from(["NaN", "Infinity", '"NaN"'])
     )
 )
 def test_every_double_that_json_rows_write_is_read_as_it_was(given_rows: list[dict[str, object]]) -> None:
-    rows = pl.DataFrame(given_rows, schema=dict(NUMBERS.types))
-    decoded = decode(json_lines(rows), NUMBERS)
+    rows = pl.DataFrame(given_rows, schema=dict(DOUBLES.types))
+    decoded = decode(json_lines(rows), DOUBLES)
     assert decoded.dead.is_empty()
     assert_frame_equal(decoded.rows.drop(POSITION), rows, check_exact=True)
     for name in ("x", "small"):

@@ -18,7 +18,7 @@ from headrace.connectors.http import client
 from headrace.connectors.http.client import Endpoint
 from headrace.connectors.http.sink import idempotency_key, to_http
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.secrets import secret
+from headrace.secrets import Secret, secret
 from tests.bad_service import BadService, bad_service
 from tests.writers import Writer
 
@@ -164,7 +164,7 @@ def test_a_receiver_that_repeats_headers_makes_nothing_leak(
 ) -> None:
     monkeypatch.setenv("API_KEY", f"Bearer {CANARY}")
     url = repeating.url.replace("//", f"//ann:{quote(CANARY, safe='')}@")
-    headers = {"X-Api-Key": CANARY[1:], "X-Who": secret(env="API_KEY")}
+    headers: dict[str, str | Secret] = {"X-Api-Key": CANARY[1:], "X-Who": secret(env="API_KEY")}
     sink = to_http(f"{url}/{status}?token={CANARY[:-2]}", identity="id", headers=headers, retries=0)
     rows, part = pl.DataFrame({"id": ["a", "b"]}), Writer("flow", epoch=1).batch(0, 0, None)
     with caplog.at_level("DEBUG"):
