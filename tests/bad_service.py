@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -18,6 +19,8 @@ class BadService:
     asked: Counter[str] = field(default_factory=Counter)
     most: int = 0
     """How many requests were being answered at the same time."""
+    head: bytes = b""
+    """The line and the headers of the newest request, for a service that repeats them."""
     answer: Callable[[str], Awaitable[tuple[int, bytes] | None]] | None = None
     _now: int = 0
 
@@ -31,6 +34,9 @@ class BadService:
         try:
             while request := await reader.readuntil(b"\r\n\r\n"):
                 path = request.split(b" ", 2)[1].decode()
+                self.head = request
+                if (length := re.search(rb"(?i)content-length: (\d+)", request)) is not None:
+                    await reader.readexactly(int(length[1]))
                 self.asked[path] += 1
                 self._now += 1
                 self.most = max(self.most, self._now)
@@ -42,7 +48,8 @@ class BadService:
                 if answer is None:
                     return
                 status, body = answer
-                writer.write(b"HTTP/1.1 %d Said\r\nContent-Length: %d\r\n\r\n" % (status, len(body)) + body)
+                writer.write(b"HTTP/1.1 %d Said\r\nContent-Length: %d\r\n\r\n" % (status, len(body)))
+                writer.write(b"" if request.startswith(b"HEAD") else body)
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass

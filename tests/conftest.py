@@ -9,6 +9,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace import redaction
 from headrace.connectors.servers import running
 from headrace.services.service import Service
 
@@ -54,6 +55,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """The soak takes hours, so ``make soak-kills`` asks for it."""
     if not config.getoption("soak"):
         items[:] = [item for item in items if item.get_closest_marker("soak") is None]
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test says is not hidden because it was a secret in another one."""
+    monkeypatch.setattr(redaction, "_known", redaction.Known())
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import get_args
 
+from headrace.redaction import redacted
 from headrace.stability import stable
 
 _NOT_USER_CODE = (str(Path(__file__).resolve().parent), str(Path(sysconfig.get_path("stdlib")).resolve()))
@@ -26,18 +30,18 @@ class HeadraceError(Exception):
     """
 
     def __init__(self, id: str, message: str) -> None:
-        super().__init__(f"[{id}] {message}")
+        super().__init__(f"[{id}] {redacted(message)}")
         self.id = id
 
 
 def reported(error: BaseException) -> HeadraceError | None:
-    r"""The Headrace error inside an error that Spark raised for another process.
+    r"""The Headrace error inside an error that Spark raised for another process; not the one that caused it.
 
     >>> reported(RuntimeError("Traceback ...\nheadrace.errors.HeadraceError: [FENCED] a newer driver writes.\n"))
     HeadraceError('[FENCED] a newer driver writes.')
     """
-    found = _REPORTED.search(str(error))
-    return None if found is None else HeadraceError(found[1], found[2])
+    found = _REPORTED.findall(str(error))
+    return HeadraceError(*found[-1]) if found else None
 
 
 def author_traceback(error: BaseException) -> str | None:
@@ -78,8 +82,21 @@ class DefinitionError(HeadraceError):
     """
 
     def __init__(self, id: str, message: str) -> None:
-        where = user_line()
+        where = _DECLARED_AT.get() or user_line()
         super().__init__(id, message if where is None else f"{message} (at {where})")
+
+
+_DECLARED_AT: ContextVar[str | None] = ContextVar("headrace_declared_at", default=None)
+
+
+@contextmanager
+def declared_at(line: str | None) -> Iterator[None]:
+    """Let the errors of what is checked later than it was declared show the line of its declaration."""
+    token = _DECLARED_AT.set(line)
+    try:
+        yield
+    finally:
+        _DECLARED_AT.reset(token)
 
 
 def check_choice(choices: object, *, step: str | None = None, **option: object) -> None:

@@ -150,6 +150,8 @@ class FlowNode:
     sources: tuple[str, ...]
     steps: tuple[str, ...]
     """Names of the sources and steps in the flow's plans, in the order of their definition."""
+    line: str | None = None
+    """The line of the user's code that declares it."""
 
     @property
     def sinks(self) -> list[tuple[str, Any]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from operator import is_
+from typing import Any
+from uuid import uuid4
 
 import polars as pl
 import pyarrow as pa
@@ -64,7 +67,11 @@ def last_changes(rows: pl.DataFrame, key: Sequence[str], *, changelog: bool) -> 
 def json_rows(rows: pl.DataFrame) -> list[bytes]:
     """Each row as a JSON object; times in ISO 8601, decimals as text, bytes in base 64.
 
-    A time beyond the calendar (about 262,000 years) is a number of microseconds.
+    Where JSON has no number it is text, as Spark and Jackson write it: ``NaN``, ``Infinity``, ``-Infinity``. A time
+    beyond the calendar (about 262,000 years) is a number of microseconds.
+
+    >>> json_rows(pl.DataFrame({"score": [1.5, float("nan"), None]}))
+    [b'{"score":1.5}', b'{"score":"NaN"}', b'{"score":null}']
     """
     return json_lines(rows).splitlines()
 
@@ -76,31 +83,75 @@ def json_values(values: pl.Series) -> list[bytes]:
 
 def json_lines(rows: pl.DataFrame) -> bytes:
     """The rows as JSON lines."""
-    stream = BytesIO()
-    rows.with_columns(_readable(values) for values in rows.get_columns()).write_ndjson(stream)
-    return stream.getvalue()
+    # The mark is around numbers in columns that must be text, and in no text of the rows: nobody can guess it.
+    stream, mark, columns = BytesIO(), uuid4().hex, rows.get_columns()
+    readable = [_readable(values, mark) for values in columns]
+    rows.with_columns(readable).write_ndjson(stream)
+    text = stream.getvalue()
+    if all(map(is_, columns, readable)):
+        return text
+    return text.replace(f'"{mark}'.encode(), b"").replace(f'{mark}"'.encode(), b"")
 
 
-def _readable(values: pl.Series) -> pl.Series:
-    """Values without bytes and without times beyond the calendar, which JSON cannot hold, in nested values too."""
+def _readable(values: pl.Series, mark: str) -> pl.Series:
+    """Values that JSON can hold, in nested values too: bytes, some times and some numbers become text."""
     match values.dtype:
+        case pl.Float32() | pl.Float64():
+            return values if values.is_finite().all() else _marked(values, mark)
         case pl.Binary():
             return values.bin.encode("base64")
         case pl.Datetime():
             return _within_the_calendar(values)
         case pl.List():
             flat_values = values.explode(empty_as_null=False, keep_nulls=False)
-            readable = _readable(flat_values)
+            readable = _readable(flat_values, mark)
             return values if readable is flat_values else lists_like(values, readable)
+        case pl.Map():
+            entries = values.map.entries()
+            pairs = entries.explode(empty_as_null=False, keep_nulls=False).struct.unnest()
+            keys, held = pairs.get_columns()
+            names, readable = keys.to_frame().select(as_text(pl.first(), keys.dtype)), _readable(held, mark)
+            if keys.dtype == pl.String and readable is held:
+                return values
+            whole = lists_like(entries, names.with_columns(readable).to_struct())
+            return whole.cast(pl.Map(pl.String(), readable.dtype))
         case pl.Struct():
             fields = values.struct.unnest().get_columns()
-            readable_fields = [_readable(field) for field in fields]
+            readable_fields = [_readable(field, mark) for field in fields]
             if all(map(is_, fields, readable_fields)):
                 return values
             whole = pl.DataFrame(readable_fields).to_struct(values.name)
             return whole.zip_with(values.is_not_null(), pl.Series([None], dtype=whole.dtype))
         case _:
             return values
+
+
+def _marked(numbers: pl.Series, mark: str) -> pl.Series:
+    """Numbers as text between two marks, and without marks those that JSON does not have."""
+    number, text = pl.first(), _number_text(pl.first())
+    marked = pl.when(number.is_finite()).then(mark + text + mark).otherwise(text)
+    return numbers.to_frame().select(marked.alias(numbers.name)).to_series()
+
+
+def _number_text(number: pl.Expr) -> pl.Expr:
+    return number.cast(pl.String).replace({"inf": "Infinity", "-inf": "-Infinity"})
+
+
+def finite(value: Any) -> Any:
+    """A value of Python's with text in place of the numbers that JSON does not have.
+
+    >>> finite({"score": float("nan"), "more": [1.5, float("-inf")]})
+    {'score': 'NaN', 'more': [1.5, '-Infinity']}
+    """
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case dict():
+            return {name: finite(each) for name, each in value.items()}
+        case list() | tuple():
+            return [finite(each) for each in value]
+        case _:
+            return value
 
 
 def lists_like(like: pl.Series, elements: pl.Series) -> pl.Series:
@@ -218,5 +269,7 @@ def as_text(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
             return value.dt.to_string("iso")
         case pl.Binary():
             return value.bin.encode("hex")
+        case pl.Float32() | pl.Float64():
+            return _number_text(value)
         case _:
             return value.cast(pl.String)

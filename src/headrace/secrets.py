@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.redaction import HIDDEN, learn
 from headrace.stability import stable
 
-HIDDEN = "***"
+_TELLING = ("pass", "secret", "token", "key", "jaas", "auth", "cookie", "credential")
+"""Words in the names of options and headers whose values are secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Secret:
     def reveal(self) -> str:
         try:
             if self.env is not None:
-                return os.environ[self.env]
-            return Path(str(self.file)).read_text(encoding="utf-8").rstrip("\n")
+                return learn(os.environ[self.env])
+            return learn(Path(str(self.file)).read_text(encoding="utf-8").rstrip("\r\n"))
         except KeyError:
             why = f"the environment has no variable {self.env!r}. Set it"
         except OSError as problem:
@@ -55,8 +55,22 @@ def secret(*, env: str | None = None, file: str | None = None) -> Secret:
 
 
 def revealed(value: str | Secret) -> str:
-    """The plain value behind an option that may be a secret."""
-    return value.reveal() if isinstance(value, Secret) else value
+    """The plain value of a secret; from now on it is redacted."""
+    return value.reveal() if isinstance(value, Secret) else learn(value)
+
+
+def revealed_options(options: Iterable[tuple[str, str | Secret]]) -> dict[str, str]:
+    """The plain values of options; those of which are secrets are redacted from now on."""
+    return {name: revealed(value) if isinstance(value, Secret) or is_secret(name) else value for name, value in options}
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of an option or header of this name is a secret.
+
+    >>> is_secret("sasl.password"), is_secret("Authorization"), is_secret("client.id")
+    (True, True, False)
+    """
+    return any(word in name.lower() for word in _TELLING)
 
 
 def call_text(function: Callable[..., object], *positional: object, **named: Any) -> str:
@@ -74,24 +88,6 @@ def call_text(function: Callable[..., object], *positional: object, **named: Any
     return f"hr.{function.__name__}({', '.join(code)})"
 
 
-def without_password(url: str) -> str:
-    """A URL for people, with its password hidden.
-
-    >>> without_password("redis://:hunter2@127.0.0.1:6379/0")
-    'redis://:***@127.0.0.1:6379/0'
-    """
-    parts = urlsplit(url)
-    # Redis also takes a password in the query.
-    query = re.sub(r"(\w*password=)[^&]*", rf"\1{HIDDEN}", parts.query, flags=re.IGNORECASE)
-    user, host = parts.netloc.rpartition("@")[::2]
-    shown = parts.netloc if parts.password is None else f"{user.partition(':')[0]}:{HIDDEN}@{host}"
-    return urlunsplit(parts._replace(netloc=shown, query=query))
-
-
 def shown_options(options: Mapping[str, str | Secret]) -> dict[str, str]:
-    """Options for people, with secrets and everything named like a password or key hidden."""
-    telling = ("password", "secret", "token", "key", "jaas")
-    return {
-        name: HIDDEN if isinstance(value, Secret) or any(word in name.lower() for word in telling) else value
-        for name, value in options.items()
-    }
+    """Options for people, with secrets hidden."""
+    return {name: HIDDEN if isinstance(value, Secret) or is_secret(name) else value for name, value in options.items()}

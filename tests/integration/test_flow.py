@@ -469,3 +469,16 @@ def test_of_spark_s_streaming_checkpoint_there_is_only_that_of_a_pump(place: Any
     assert of_spark <= {each.name for each in pump.iterdir()}
     found = [each for each in place.checkpoint.rglob("*") if each.name.strip(".").removesuffix(".crc") in of_spark]
     assert {each.parent for each in found} == {pump}
+
+
+def test_a_column_that_a_sink_lacks_is_an_error_at_the_line_that_writes_it(place: Any, spark: SparkSession) -> None:
+    _land(place)
+    table = hr.to_postgres("spend", dsn="host=127.0.0.1 port=1", upsert_on="acount")
+    with pytest.raises(hr.DefinitionError) as raised:
+        _pipeline(place, table).run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    assert str(raised.value).startswith(
+        "[COLUMN_UNKNOWN] postgres table 'spend' at 127.0.0.1:1 of flow 'spend' needs column 'acount', which the rows "
+        "do not have. Existing columns: account, window, window_start, window_end, "
+    )
+    assert "Correct hr.to_postgres('spend', dsn='host=127.0.0.1 port=1', upsert_on=['acount'])" in str(raised.value)
+    assert str(raised.value).endswith(': hr.write("spend", (hourly.main, *sinks), *beside))')

@@ -292,7 +292,7 @@ MISTAKES: list[tuple[Define, str]] = [
     (
         _unreadable_size,
         "[DURATION_UNREADABLE] size='an hour' is not a duration. Write a number and a unit, as in '10 seconds' or "
-        f"'1 hour 30 minutes'; units are {UNITS}.",
+        f"'1 hour 30 minutes'; units are {UNITS}. '90s', '1h30m' (m is minutes) and 'PT1H30M' are durations too.",
     ),
     (
         _long_offset,

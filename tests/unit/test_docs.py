@@ -1,15 +1,17 @@
-"""The Python examples of the documentation run, page by page, from top to bottom."""
+"""The Python examples of the documentation run, page by page, from top to bottom; every error is explained."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 README = Path(__file__).parents[2] / "README.md"
 DOCS = README.parent / "docs"
-WITHOUT_EXAMPLES = ("concepts.md", "delivery-guarantees.md")
+WITHOUT_EXAMPLES = ("concepts.md", "delivery-guarantees.md", "errors.md")
 HOW_TO = DOCS / "how-to"
 ON_SPARK = (DOCS / "state.md", HOW_TO / "bounded-data.md", HOW_TO / "bring-your-own-stream.md")
 """Their examples run on Spark."""
@@ -46,3 +48,42 @@ def test_the_examples_of_a_page_run_on_spark(page: Path, tmp_path: Path, monkeyp
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     missing = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert missing == []
+
+
+SOURCE = DOCS.parent / "src" / "headrace"
+ID = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+VARIABLES = {"HEADRACE_CACHE", "JAVA_HOME", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "SPARK_CONF_DIR", "SPARK_HOME"}
+OF_OTHERS = {
+    "DELTA_CONCURRENT_TRANSACTION",
+    "DELTA_SOURCE_IGNORE_DELETE",
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+    "SPARK_JOB_CANCELLED",
+}
+"""Errors of Spark and Delta, which Headrace only recognizes."""
+
+
+def _ids(code: str) -> Iterator[str]:
+    """The ids of errors, findings and dead letters in a module: texts that are one, or that begin with one."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from (
+                ID.findall(node.value) if ID.fullmatch(node.value) else re.findall(rf"^\[({ID.pattern})\]", node.value)
+            )
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "check_choice":
+            yield from (f"{each.arg}_UNKNOWN".upper() for each in node.keywords if each.arg not in (None, "step"))
+
+
+def test_every_error_id_is_explained_on_a_page() -> None:
+    pages = [page.read_text() for page in DOCS.rglob("*.md") if page.parent.name != "design"]
+    explained = {id for page in pages for id in ID.findall(page)}
+    raised = {id for module in SOURCE.rglob("*.py") for id in _ids(module.read_text())}
+    assert {"GREEDY_COMBINATIONS", "OUTPUT_COLUMN_UNKNOWN", "VALUE_UNKNOWN", "NOT_JSON", "DELTA_SCHEMA"} <= raised
+    assert sorted(raised - explained - VARIABLES - OF_OTHERS) == []
+
+
+def test_every_id_on_the_page_of_errors_is_one_that_is_raised() -> None:
+    raised = {id for module in SOURCE.rglob("*.py") for id in ID.findall(module.read_text())}
+    made = {f"{name}_INVALID" for name in ("BATCH", "RETRIES", "IN_FLIGHT", "CACHE", "BREAKER")}
+    made |= {f"{name}_UNKNOWN" for name in ("GUARANTEE", "VALUE", "ON_LOST", "WHEN_ALL_IDLE")}
+    named = {id for id in re.findall(r"`([A-Z_]+)`", (DOCS / "errors.md").read_text()) if ID.fullmatch(id)}
+    assert sorted(named - raised - made - VARIABLES) == []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 
 import pytest
 
 import headrace as hr
-from headrace.errors import DefinitionError, HeadraceError, user_line
+from headrace.errors import DefinitionError, HeadraceError, reported, user_line
 
 
 def test_an_error_has_its_id_in_front_and_as_an_attribute() -> None:
@@ -44,3 +45,18 @@ def test_code_that_has_no_file_is_passed_over() -> None:
     line = found["line"]
     assert line is not None
     assert line.startswith("test_errors.py:")
+
+
+def test_of_an_error_of_a_task_with_its_cause_the_driver_reports_the_error() -> None:
+    def fails() -> None:
+        try:
+            raise HeadraceError("OUTPUT_COLUMN_UNKNOWN", "output 'main' has no column 'sayed'.")
+        except HeadraceError as cause:
+            raise HeadraceError("PROCESS_FAILED", f"step 'said', key 'a': {cause}") from cause
+
+    with pytest.raises(HeadraceError) as raised:
+        fails()
+    text = "".join(traceback.format_exception(raised.value))
+    found = reported(RuntimeError(f"An exception was thrown from the Python worker:\n{text}\n\tat org.apache.spark"))
+    assert str(found) == str(raised.value)
+    assert reported(RuntimeError("[STAGE_FAILED] no error of ours")) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -18,6 +19,7 @@ from headrace.rendering import (
     flat_schema,
     json_lines,
     json_rows,
+    json_values,
     last_changes,
     parse_template,
     refused_rows,
@@ -190,6 +192,72 @@ def test_bytes_are_in_base_64_wherever_they_stand() -> None:
     assert [json.loads(row) for row in json_rows(rows.slice(1))] == [second]
 
 
+def test_a_map_is_an_object_whose_values_are_written_as_any_others() -> None:
+    maps = pl.DataFrame(
+        {
+            "by_name": [{"a": math.nan, "b": None, "c": 1.5}, {}, None],
+            "by_day": [{date(2026, 1, 1): b"\xff"}, None, {}],
+            "by_ratio": [{1.5: 1, math.nan: 2}, {}, None],
+        },
+        schema={
+            "by_name": pl.Map(pl.String(), pl.Float64()),
+            "by_day": pl.Map(pl.Date(), pl.Binary()),
+            "by_ratio": pl.Map(pl.Float64(), pl.Int64()),
+        },
+    )
+    assert [json.loads(row) for row in json_rows(maps)] == [
+        {
+            "by_name": {"a": "NaN", "b": None, "c": 1.5},
+            "by_day": {"2026-01-01": "/w=="},
+            "by_ratio": {"1.5": 1, "NaN": 2},
+        },
+        {"by_name": {}, "by_day": None, "by_ratio": {}},
+        {"by_name": None, "by_day": {}, "by_ratio": None},
+    ]
+
+
+def test_a_number_that_json_lacks_is_text_wherever_it_stands_and_others_stay_numbers() -> None:
+    rows = pl.DataFrame(
+        {
+            "score": [math.nan, 1.5, None],
+            "small": [0.1, math.inf, -math.inf],
+            "list": [[math.inf, None, 2.0], [], None],
+            "struct": [{"score": -math.inf, "text": "NaN"}, {"score": 5e-324, "text": '"1"'}, None],
+            "map": [[{"key": "a", "value": math.nan}], [{"key": "b", "value": 1e300}], []],
+            "n": [1, 2, 3],
+        },
+        schema_overrides={"small": pl.Float32()},
+    )
+    assert [json.loads(row) for row in json_rows(rows)] == [
+        {
+            "score": "NaN",
+            "small": 0.1,
+            "list": ["Infinity", None, 2.0],
+            "struct": {"score": "-Infinity", "text": "NaN"},
+            "map": [{"key": "a", "value": "NaN"}],
+            "n": 1,
+        },
+        {
+            "score": 1.5,
+            "small": "Infinity",
+            "list": [],
+            "struct": {"score": 5e-324, "text": '"1"'},
+            "map": [{"key": "b", "value": 1e300}],
+            "n": 2,
+        },
+        {"score": None, "small": "-Infinity", "list": None, "struct": None, "map": [], "n": 3},
+    ]
+    assert json_values(rows["score"]) == [b'"NaN"', b"1.5", b"null"]
+
+
+@given(st.lists(st.floats(), min_size=1))
+def test_a_number_is_written_the_same_beside_one_that_json_lacks(numbers: list[float]) -> None:
+    alone, beside = (pl.Series("x", each, dtype=pl.Float64) for each in (numbers, [*numbers, math.nan]))
+    finite = [place for place, number in enumerate(numbers) if math.isfinite(number)]
+    written, expected = json_values(beside), json_values(alone.filter(alone.is_finite()))
+    assert [written[place] for place in finite] == expected
+
+
 def test_a_time_that_no_calendar_has_is_written_as_a_number_inside_others_too() -> None:
     times = pl.Series("at", [2**63 - 1, None]).cast(pl.Datetime("us", "UTC"))
     rows = times.to_frame().select(pl.struct("at").alias("struct"), pl.concat_list("at").alias("list"))
@@ -205,6 +273,8 @@ def test_values_of_every_kind_are_written_as_people_write_them() -> None:
             "text": ["ü -"],
             "number": [-5],
             "ratio": [1.5],
+            "boundless": [-math.inf],
+            "unknown": [math.nan],
             "price": [Decimal("2.50")],
             "flag": [True],
             "day": [date(2026, 1, 1)],
@@ -218,6 +288,8 @@ def test_values_of_every_kind_are_written_as_people_write_them() -> None:
         "text": "ü -",
         "number": "-5",
         "ratio": "1.5",
+        "boundless": "-Infinity",
+        "unknown": "NaN",
         "price": "2.50",
         "flag": "true",
         "day": "2026-01-01",

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import headrace as hr
+from headrace.connectors.base.sink import TaskSink
+from headrace.connectors.http.client import parse_endpoint
 from headrace.connectors.kafka.positions import Subscription
-from headrace.secrets import Secret, revealed, shown_options, without_password
+from headrace.connectors.mqtt.feed import Broker
+from headrace.connectors.postgres.changes.slot import ReplicationSlot
+from headrace.connectors.postgres.connection import PostgresServer
+from headrace.connectors.redis.client import RedisAddress
+from headrace.redaction import redacted, without_password
+from headrace.secrets import Secret, revealed, revealed_options, shown_options
 
 CANARY = "c4n4ry-hunter2"
 
@@ -57,6 +65,7 @@ def test_a_secret_has_one_place(place: dict[str, str]) -> None:
         f"redis://ann:{CANARY}@cache:6379/0",
         f"redis://cache:6379/0?password={CANARY}",
         f"redis://cache:6379/0?db=2&password={CANARY}&username=ann",
+        f"redis://cache:6379/0?password={CANARY},'{CANARY}",
     ],
 )
 def test_an_address_for_people_has_no_password(address: str) -> None:
@@ -69,6 +78,40 @@ def test_an_address_for_people_has_no_password(address: str) -> None:
 def test_an_address_without_a_password_is_shown_as_it_is() -> None:
     address = "redis://ann@cache:6379/0?db=2"
     assert without_password(address) == address
+
+
+HEADERS: dict[str, str | Secret] = {"Authorization": f"Bearer {CANARY}", "X-Api-Key": CANARY, "X-Auth": CANARY}
+OPTIONS: dict[str, str | Secret] = {"sasl.password": CANARY, "ssl.key.password": CANARY, "ssl.key.pem": CANARY}
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        hr.to_kafka("spend", servers="broker:9092", options=OPTIONS),
+        hr.to_postgres("spend", dsn=f"host=db user=ann password='{CANARY}' sslpassword={CANARY}"),
+        hr.to_postgres("spend", dsn=f"postgresql://ann:{CANARY}@db/shop", password=CANARY),
+        hr.to_redis(f"redis://ann:{CANARY}@cache", key="{id}", password=CANARY),
+        hr.to_http(f"https://ann:{CANARY}@shop/in?token={CANARY}", identity="id", headers=HEADERS),
+        hr.to_opensearch(f"https://ann:{CANARY}@search", "spend", id="{id}"),
+        hr.to_opensearch("https://search", "spend", id="{id}", username="ann", password=CANARY),
+        hr.http_lookup(f"https://ann:{CANARY}@crm/{{id}}?key={CANARY}", headers=HEADERS),
+        hr.redis_lookup(f"redis://:{CANARY}@cache", key="{id}", password=CANARY),
+        hr.postgres_lookup(f"host=db password={CANARY}", "select 1", password=CANARY),
+        hr.postgres_table("select 1", dsn=f"host=db password={CANARY}", schema="id INT", password=CANARY),
+        RedisAddress(f"redis://:{CANARY}@cache", CANARY),
+        PostgresServer(f"host=db password={CANARY}", CANARY),
+        parse_endpoint(f"https://ann:{CANARY}@shop/in", headers=HEADERS),
+        Broker("broker:1883", ("#",), "ann", CANARY),
+        Subscription("broker:9092", ("spend",), False, "earliest", "fail", tuple(OPTIONS.items())),
+        ReplicationSlot(PostgresServer(f"host=db password={CANARY}"), "shop", "shop"),
+    ],
+    ids=lambda thing: type(thing).__name__,
+)
+def test_a_plain_password_is_in_no_text_about_a_sink_a_source_or_a_lookup(thing: Any) -> None:
+    about = [repr(thing), str(thing), f"{thing}"]
+    if isinstance(thing, TaskSink):
+        about += [thing.place, thing.target, thing.why]
+    assert not [text for text in about if CANARY in text]
 
 
 def test_options_are_hidden_by_name_and_by_kind() -> None:
@@ -95,3 +138,20 @@ def test_kafka_options_are_in_no_text_for_people_and_only_the_place_travels(monk
     sent = pickle.dumps(source)
     assert CANARY.encode() not in sent
     assert pickle.loads(sent).client_options()["sasl.password"] == CANARY
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+def test_the_line_end_of_a_file_is_not_part_of_its_secret(tmp_path: Path, end: str) -> None:
+    (tmp_path / "password").write_bytes(f"{CANARY}{end}".encode())
+    assert hr.secret(file=str(tmp_path / "password")).reveal() == CANARY
+
+
+def test_what_was_revealed_is_redacted_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", CANARY)
+    hr.secret(env="SHOP_PASSWORD").reveal()
+    assert str(hr.HeadraceError("SINK_REFUSED", f"no {CANARY}")) == "[SINK_REFUSED] no ***"
+    assert revealed_options([("client.id", "shop-1"), ("sasl.password", "hunter-2")]) == {
+        "client.id": "shop-1",
+        "sasl.password": "hunter-2",
+    }
+    assert redacted("shop-1 hunter-2") == "shop-1 ***"

@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from headrace.checkpoint.storage import Storage
+from headrace.redaction import redacted
 
 FOLDER = "waiting"
 
@@ -30,7 +31,7 @@ class OutageMarker:
 
     def begin(self, reason: str) -> None:
         """Mark that the server does not answer, unless that is marked already."""
-        outage = Outage(self.place, time.time(), reason)
+        outage = Outage(self.place, time.time(), redacted(reason))
         self.storage.create(_file(self.writer), json.dumps(asdict(outage)).encode())
 
     def end(self) -> None:

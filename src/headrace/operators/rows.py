@@ -14,6 +14,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING
 from headrace.event_time.strategy import END as END_OF_TIME
+from headrace.rendering import json_rows
 from headrace.wheel.operator import Uncombined
 
 RESERVED = "__"
@@ -145,10 +146,10 @@ def failed_rows(rows: pl.DataFrame, reason: pl.Expr, detail: pl.Expr | pl.Series
     """Rows that a step cannot use, as it hands them to the dead letters.
 
     >>> failed_rows(pl.DataFrame({"id": [7]}), pl.lit("ID_UNKNOWN"), pl.lit("id is unknown")).rows()
-    [('ID_UNKNOWN', 'id is unknown', '{"id":7}')]
+    [('ID_UNKNOWN', 'id is unknown', b'{"id":7}')]
     """
-    whole_row = pl.struct(pl.all()).struct.json_encode()
-    return rows.select(reason.alias("reason"), detail.alias("detail"), whole_row.alias("row"))
+    whole_rows = pl.Series("row", json_rows(rows), pl.Binary())
+    return rows.select(reason.alias("reason"), detail.alias("detail"), whole_rows)
 
 
 def arrivals(bounds: TimeBounds, rows: int) -> pl.Series:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.connectors.base.sink import TaskSink
 from headrace.durations import spoken
 from headrace.event_time.strategy import TimeStrategy
 from headrace.graph import FlowNode, Graph
@@ -83,5 +84,11 @@ def mermaid(graph: Graph) -> str:
     return "\n".join(lines)
 
 
+LONGEST_LABEL = 60
+
+
 def _label(sink: object) -> str:
-    return repr(sink).replace('"', "'")
+    """What a box says of a sink: what is written and where, the middle left out if that is long."""
+    text = sink.place if isinstance(sink, TaskSink) else repr(sink)
+    half = LONGEST_LABEL // 2
+    return (text if len(text) <= LONGEST_LABEL else f"{text[:half]}...{text[-half:]}").replace('"', "'")

@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord
 from headrace.observe.history import TableVersion
 from headrace.operators.joins.broadcast_join import BroadcastJoin
+from headrace.redaction import redacted
 from headrace.wheel.side_rows import read_rows
 from headrace.wheel.task import TABLES, table_file
 
@@ -88,13 +89,14 @@ class BroadcastTables:
                     f"step {step.name!r}: {step.table!r} cannot be read ({type(problem).__name__}: {problem}), and no "
                     "earlier version of it is kept. Make it readable, then start again.",
                 ) from problem
+            said = redacted(str(problem))
             if kept.problem is None:
                 warnings.warn(
-                    f"step {step.name!r} goes on with version {kept.version} of its table: {problem}",
+                    f"step {step.name!r} goes on with version {kept.version} of its table: {said}",
                     RuntimeWarning,
                     stacklevel=2,
                 )
-            kept.problem = str(problem)
+            kept.problem = said
             return
         kept.problem = None
         if kept.version:

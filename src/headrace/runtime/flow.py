@@ -19,6 +19,7 @@ from headrace.event_time.record import BatchLog
 from headrace.event_time.time_keeper import Clock, Reads
 from headrace.graph import FlowNode, Graph
 from headrace.plan.identity import identity_of
+from headrace.redaction import redacted_error
 from headrace.runtime.flow_batches import FlowBatches
 from headrace.runtime.modes import Mode
 from headrace.runtime.outputs import FlowOutputs
@@ -115,7 +116,7 @@ class Flow:
         except Cancelled:
             pass  # the next start runs the batch again
         except BaseException as failure:
-            self.failure = failure
+            self.failure = redacted_error(failure)
         finally:
             self.batches.reads.close()
 

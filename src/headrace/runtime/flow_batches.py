@@ -9,7 +9,7 @@ from typing import Any
 from headrace.checkpoint.outages import has_outage
 from headrace.checkpoint.storage import LocalStorage
 from headrace.checkpoint.sweep import Sweeper
-from headrace.errors import job_failure, reported
+from headrace.errors import declared_at, job_failure, reported
 from headrace.event_time.record import BatchRecord
 from headrace.event_time.time_keeper import Clock, Reads, TimeKeeper
 from headrace.json_codec import decode, encode
@@ -76,7 +76,8 @@ class FlowBatches:
             if check is not None:
                 check()
         self._tables.versions(self._clock())
-        self._outputs.prepare()
+        with declared_at(self._outputs.node.line):
+            self._outputs.prepare()
         # Files of a batch that a driver before this one did not conclude.
         self._sweeper.all(self.planner.last.files, done=self.planner.last.batch, now=self._clock())
 

@@ -198,12 +198,13 @@ class FlowOutputs:
 
     def _prepare(self, sink: TaskSink, output: str, frame: DataFrame, writers: Sequence[str]) -> None:
         columns = polars_schema(frame.schema)
-        unknown = [column for column in sink.partition_by if column not in flat_paths(frame.schema)]
+        existing = flat_paths(frame.schema)
+        unknown = [column for column in sink.partition_by if column not in existing]
         if unknown:
             raise DefinitionError(
                 "COLUMN_UNKNOWN",
-                f"{sink.place} of flow {self.node.name!r} needs column {unknown[0]!r}, but the rows have "
-                f"{', '.join(columns)}.",
+                f"{sink.place} of flow {self.node.name!r} needs column {unknown[0]!r}, which the rows do not have. "
+                f"Existing columns: {', '.join(existing)}. Correct {sink!r}, or select the column before hr.write.",
             )
         sink.prepare(columns, writers, self.epoch)
 

@@ -28,6 +28,7 @@ from headrace.observe.hot_keys import hot_key_findings
 from headrace.plan.check import Finding, findings
 from headrace.plan.explain import explanation, mermaid
 from headrace.plan.identity import check_flows
+from headrace.redaction import redacted, redacting
 from headrace.runtime.bounded import check_key_groups, slots_for
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import BOUNDED, Mode, micro_batch
@@ -156,6 +157,7 @@ class Pipeline:
         check_speculation(spark, graph)
         return graph
 
+    @redacting()
     def start(
         self,
         *,
@@ -190,6 +192,7 @@ class Pipeline:
                 if stop.is_set():
                     running.stop()
 
+    @redacting()
     def backfill(
         self,
         tables: Mapping[str, DataFrame],
@@ -221,6 +224,7 @@ class Pipeline:
             flows = [Flow(graph, node, session, system_clock, BOUNDED, renewal.lease) for node in graph.flows.values()]
             Running(graph, flows, renewal).wait()
 
+    @redacting()
     def check(
         self,
         *,
@@ -240,13 +244,15 @@ class Pipeline:
         except DefinitionError as error:
             return [Finding(error.id, "error", None, str(error))]
 
+    @redacting()
     def explain(self, *, spark: SparkSession | None = None, **parameters: Any) -> str:
         """Steps, state, watermark and the guarantee of each sink, as text."""
-        return explanation(self._defined(spark, parameters))
+        return redacted(explanation(self._defined(spark, parameters)))
 
+    @redacting()
     def draw(self, *, spark: SparkSession | None = None, **parameters: Any) -> str:
         """The graph as Mermaid text."""
-        return mermaid(self._defined(spark, parameters))
+        return redacted(mermaid(self._defined(spark, parameters)))
 
     def _defined(self, spark: SparkSession | None, parameters: Mapping[str, object]) -> Graph:
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:

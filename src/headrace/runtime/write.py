@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.sink import AnySink, DriverSink, Sink, TaskSink, UserSink
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, user_line
 from headrace.graph import FlowNode, Graph, MainOutput, SideOutput, graph_behind
 from headrace.operators.changelog_guard import is_changelog
 from headrace.operators.unsupported_operations import UnsupportedOperations
@@ -48,7 +48,7 @@ def write(name: str, *outputs: Any) -> None:
     side = [(output, sinks) for output, sinks in given if isinstance(output, SideOutput)]
     graph = graph_behind(*(frame for frame, _ in main), reader=f"flow {name!r}")
     mains = _mains(graph, main, [output for output, _ in side])
-    node = FlowNode(name, mains, tuple(side), *graph.nodes_in(*(each.frame for each in mains)))
+    node = FlowNode(name, mains, tuple(side), *graph.nodes_in(*(each.frame for each in mains)), line=user_line())
     _check(graph, node)
     _check_read_once(graph, node)
     _check_changes(graph, node)

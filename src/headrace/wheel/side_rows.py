@@ -12,6 +12,7 @@ from pyarrow import ipc
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.checkpoint.storage import Storage
+from headrace.redaction import HIDDEN, known_secrets
 from headrace.schemas import MOMENT, arrow_batches, spark_schema
 from headrace.wheel.task import SIDE, Task
 
@@ -77,11 +78,16 @@ def dead_letters(dead: pl.DataFrame, *, source: str, origin: str, batch: int, cl
         pl.lit(origin).alias("origin"),
         pl.col("position").cast(pl.Int64),
         "reason",
-        "detail",
+        _redacted(pl.col("detail")),
         "raw",
         pl.lit(batch, pl.Int64).alias("batch"),
         pl.lit(clock).cast(MOMENT).alias("read_at"),
     )
+
+
+def _redacted(text: pl.Expr) -> pl.Expr:
+    secrets = known_secrets()
+    return text if secrets is None else text.str.replace_all(secrets, HIDDEN)
 
 
 def failed_letters(failed: pl.DataFrame, *, step: str, task: Task) -> pl.DataFrame:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from headrace.key_hash import hashes_of
+from headrace.redaction import redacting
 from headrace.schemas import arrow_batches
 from headrace.wheel.codec import decode, encode
 from headrace.wheel.operator import AnyOperator
@@ -42,8 +43,9 @@ def packed(frame: DataFrame, read: Read, inputs: Sequence[Input], this_task: Thi
     """Rows of a frame as blobs for the inputs of steps; ``name`` is what plans show."""
 
     def packing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task = this_task()
-        yield from _record_batches(pack(read(batches, task), inputs, task))
+        with redacting():
+            task = this_task()
+            yield from _record_batches(pack(read(batches, task), inputs, task))
 
     packing.__name__ = name
     return frame.mapInArrow(packing, BLOB_SCHEMA)
@@ -57,7 +59,8 @@ def gathered(frame: DataFrame, read: Read, key: tuple[str, ...], this_task: This
     def gathering(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = this_task()
         # One blob for each task after the shuffle, however many frames the rows come in.
-        frames = [rows for rows in read(batches, task) if not rows.is_empty()]
+        with redacting():
+            frames = [rows for rows in read(batches, task) if not rows.is_empty()]
         if frames:
             rows = pl.concat(frames).with_row_index(_POSITION)
             slots = (hashes_of(rows, key) % np.uint64(tasks)).astype(np.int32)
@@ -121,8 +124,9 @@ def mapped(frame: DataFrame, read: Read, schema: StructType, this_task: ThisTask
     """What tasks read of a frame, as rows; ``name`` is what plans show."""
 
     def mapping(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in read(batches, this_task()):
-            yield from arrow_batches(rows, schema)
+        with redacting():
+            for rows in read(batches, this_task()):
+                yield from arrow_batches(rows, schema)
 
     mapping.__name__ = name
     return frame.mapInArrow(mapping, schema)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 from pyspark.sql import Row, SparkSession
 
@@ -77,3 +79,24 @@ def test_the_console_prints_what_looks_like_markup_as_it_is(capsys: pytest.Captu
     printed = capsys.readouterr().out
     for text in ("[/name]", "[/x]", ":smile:", "[bold]b", "[/spend]"):
         assert text in printed
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "shown"),
+    [
+        ("2026-01-01T10:00", "2026-01-01T11:00", "2026-01-01 10:00 - 11:00"),
+        ("2026-01-01T10:00", "2026-01-01T10:00:30", "2026-01-01 10:00:00 - 10:00:30"),
+        ("2026-01-01T10:00", "2026-01-01T10:00:00.25", "2026-01-01 10:00:00.000000 - 10:00:00.250000"),
+        ("2026-01-01T23:30", "2026-01-02T00:30", "2026-01-01 23:30 - 2026-01-02 00:30"),
+        ("2026-01-01T00:00", "2026-01-02T00:00", "2026-01-01 00:00 - 2026-01-02 00:00"),
+    ],
+)
+def test_the_console_prints_a_window_as_people_write_it(
+    start: str, end: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    window = Row(start=datetime.fromisoformat(start), end=datetime.fromisoformat(end))
+    frame = Frame(Row(window=window, other=Row(start=1, end=2)))
+    hr.to_console().write(frame, hr.BatchIdentity("spend", 0, 4, "main"))  # type: ignore[arg-type]
+    printed = capsys.readouterr().out
+    assert f" {shown} " in printed
+    assert "Row(start=1, end=2)" in printed

@@ -81,6 +81,28 @@ def test_draw_shows_every_output_of_a_step(spend: Pipeline, spark: SparkSession)
     ]
 
 
+def test_draw_names_a_sink_and_its_server_without_password_and_shortens_what_is_long(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    servers = ",".join(f"broker-{number}.kafka.internal:9092" for number in range(5))
+
+    @hr.pipeline
+    def spend(session: SparkSession) -> None:
+        rows = hr.read_files(session, tmp_path, format="json", schema="id STRING", name="rows")
+        table = hr.to_postgres("spend", dsn="postgresql://ann:hunter2@db:5433/shop", upsert_on="id")
+        cache = hr.to_redis("redis://:hunter2@cache:6379/0", key="spend:{id}")
+        hr.write("spend", rows, table, cache, hr.to_kafka("spend", servers=servers), hr.to_files(f"/{'deep/' * 20}out"))
+
+    drawn = spend.draw(spark=spark)
+    assert [line.partition("--> ")[2] for line in drawn.splitlines() if "-->" in line] == [
+        "flow.spend.0[\"postgres table 'spend' at db:5433/shop\"]",
+        "flow.spend.1[\"redis keys 'spend:{id}' at redis://:***@cache:6379/0\"]",
+        "flow.spend.2[\"kafka topic 'spend' at broker-...2,broker-4.kafka.internal:9092\"]",
+        "flow.spend.3[\"hr.to_files('/deep/deep/deep/d...p/deep/out', format='parquet')\"]",
+    ]
+    assert "hunter2" not in drawn + spend.explain(spark=spark)
+
+
 def test_check_warns_of_a_sink_that_may_show_a_batch_twice(spend: Pipeline, spark: SparkSession) -> None:
     assert [(found.id, found.severity) for found in spend.check(spark=spark)] == [("SINK_AT_LEAST_ONCE", "warning")]
 

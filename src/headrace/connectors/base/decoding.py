@@ -14,6 +14,7 @@ import polars as pl
 from headrace.connectors.base.lines import Integers, Lines
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.event_time.tracker import WHOLE
+from headrace.rendering import finite
 from headrace.schemas import spark_type
 from headrace.storage import open_binary
 
@@ -173,8 +174,8 @@ def as_json(rows: pl.DataFrame) -> pl.Series:
     """Each row as JSON text, for sources that hold no text."""
     # Times become text first, because Python's own objects end with the year 9999.
     plain = rows.select(readable(pl.col(name), kind).alias(name) for name, kind in rows.schema.items())
-    texts = (json.dumps(row, default=_as_text, ensure_ascii=False).encode()[:RAW_BYTES] for row in plain.to_dicts())
-    return pl.Series("raw", list(texts), dtype=pl.Binary)
+    texts = (json.dumps(finite(row), default=_as_text, ensure_ascii=False) for row in plain.to_dicts())
+    return pl.Series("raw", [text.encode()[:RAW_BYTES] for text in texts], dtype=pl.Binary)
 
 
 def _as_text(value: object) -> str:

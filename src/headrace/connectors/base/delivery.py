@@ -20,6 +20,7 @@ from headrace.checkpoint.outages import OutageMarker
 from headrace.checkpoint.storage import Storage
 from headrace.connectors.base.sink import BatchIdentity, Delivered, TaskSink, Unreachable, WriterBatch, Written
 from headrace.event_time.record import MarkedBatch
+from headrace.redaction import redacting
 from headrace.schemas import from_arrow
 from headrace.wheel.side_rows import dead_letters, write_rows
 
@@ -89,7 +90,8 @@ def _write_part(
         return
     rows = pl.concat(frames)
     part = WriterBatch(batch, task.partitionId(), context.marks.get(task.partitionId()))
-    delivered = _deliver_when_reachable(sink, rows, part, context)
+    with redacting():
+        delivered = _deliver_when_reachable(sink, rows, part, context)
     letters = ""
     refused = pl.DataFrame() if delivered.refused is None else delivered.refused
     if not refused.is_empty():

@@ -28,6 +28,8 @@ Check = Callable[[Any], Verdict | None]
 _HALF_PAIR = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
+NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+"""Texts for the doubles that JSON does not have."""
 _BIGGEST = 2**63  # smaller integers are read as 64 bits and narrowed in bulk
 _LONGEST = 99
 """Decimals with more digits fit no column."""
@@ -89,7 +91,8 @@ def _check(path: str, declared: pl.DataType) -> Check | None:
         case pl.Int8() | pl.Int16() | pl.Int32() | pl.Int64():
             return bounded(range(-_BIGGEST, _BIGGEST).__contains__, int)
         case pl.Float32() | pl.Float64():
-            return bounded(lambda value: value not in (inf, -inf), float, int)
+            finite = bounded(lambda value: value not in (inf, -inf), float, int)
+            return lambda value: None if value in NOT_FINITE else finite(value)
         case pl.List():
             inner = _fields_check(path, {"[]": inner_type(declared)})
             return typed(lambda value: next(filter(None, (inner({"[]": item}) for item in value)), None), list)

@@ -53,7 +53,8 @@ _IMPLAUSIBLE: Mapping[type[pl.DataType], str] = {
 class JsonLines(Decoder):
     """Decodes files of one JSON object per line; fields that are not declared are ignored.
 
-    Of two equal keys the first counts, as in Polars. Numbers and objects in a STRING column become text.
+    Of two equal keys the first counts, as in Polars. Numbers and objects in a STRING column become text. The texts
+    ``NaN``, ``Infinity`` and ``-Infinity`` are numbers of a FLOAT or DOUBLE column.
     """
 
     max_row_bytes: int = MAX_ROW_BYTES
@@ -69,7 +70,7 @@ class JsonLines(Decoder):
         verdicts = too_large(lines, self.max_row_bytes)
         whole = np.ones(len(lines), dtype=np.bool_)
         whole[list(verdicts)] = False
-        bulk = whole & ~_half_pairs(lines)
+        bulk = whole & ~self._doubtful(lines)
         frame = self._frame(_chosen(lines, bulk))
         if isinstance(frame, str):
             # Without this screen, one bad line in a hundred thousand sends them all to the judge: 5 times the work.
@@ -102,6 +103,16 @@ class JsonLines(Decoder):
     def _empty(self) -> pl.DataFrame:
         return pl.DataFrame(schema={**self._schema, POSITION: pl.Int64()})
 
+    def _doubtful(self, lines: Lines) -> Mask:
+        """Lines that may have half a surrogate pair, which Polars would change, or a NaN, which it would refuse."""
+        doubtful = np.zeros(len(lines), dtype=np.bool_)
+        found = [match.start() for match in _PAIR_ESCAPE.finditer(lines.data)] if b"\\" in lines.data else []
+        if any(_numbers_as_text(kind) != kind for kind in self._schema.values()):
+            found.extend(place for end in (b'NaN"', b'Infinity"') for place in _places(lines.data, end))
+        if found:
+            doubtful[np.searchsorted(lines.starts, found, side="right") - 1] = True
+        return doubtful
+
     def _inexact(self, lines: Lines, read: pl.DataFrame) -> Mask | None:
         """Lines with numbers that Polars has not read digit by digit; None if there can be none."""
         types = self.columns.types
@@ -129,7 +140,7 @@ class JsonLines(Decoder):
 
     def _halved(self, lines: Lines, indices: Integers, verdicts: dict[int, Verdict]) -> list[pl.DataFrame]:
         """Frames of lines that the judge has passed; one that Polars still refuses is found by halving."""
-        frame = self._frame(lines)
+        frame = self._frame(lines, judged=True)
         if not isinstance(frame, str):
             return [frame]
         if len(lines) == 1:
@@ -139,12 +150,13 @@ class JsonLines(Decoder):
         halves = slice(middle), slice(middle, None)
         return [frame for half in halves for frame in self._halved(lines[half], indices[half], verdicts)]
 
-    def _frame(self, lines: Lines) -> pl.DataFrame | str:
-        """The rows of lines, or why Polars does not decode them."""
+    def _frame(self, lines: Lines, *, judged: bool = False) -> pl.DataFrame | str:
+        """The rows of lines, or why Polars does not decode them; in judged ones text may stand for a number."""
         if len(lines) == 0:
             return self._empty
         try:
-            frame = pl.read_ndjson(BytesIO(lines.text()), schema=self._schema)
+            schema = {name: _numbers_as_text(kind) for name, kind in self._schema.items()} if judged else self._schema
+            frame = pl.read_ndjson(BytesIO(lines.text()), schema=schema).cast(pl.Schema(self._schema))
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             return str(error)
         if frame.height != len(lines):
@@ -156,13 +168,16 @@ def _chosen(lines: Lines, mask: Mask) -> Lines:
     return lines if mask.all() else lines.take(np.flatnonzero(mask))
 
 
-def _half_pairs(lines: Lines) -> Mask:
-    """Lines that may have half a surrogate pair, which Polars would take but change."""
-    doubtful = np.zeros(len(lines), dtype=np.bool_)
-    found = [match.start() for match in _PAIR_ESCAPE.finditer(lines.data)] if b"\\" in lines.data else []
-    if found:
-        doubtful[np.searchsorted(lines.starts, found, side="right") - 1] = True
-    return doubtful
+def _places(data: bytes, wanted: bytes) -> Iterator[int]:
+    """Where some bytes stand; much faster than a regular expression where they do not."""
+    place = data.find(wanted)
+    while place >= 0:
+        yield place
+        place = data.find(wanted, place + 1)
+
+
+def _numbers_as_text(declared: pl.DataType) -> pl.DataType:
+    return with_plain_types(declared, lambda kind: pl.String() if isinstance(kind, pl.Float64) else kind)
 
 
 def _json_shape(depth: int) -> str:

@@ -17,7 +17,7 @@ MessageForm = Literal["envelope", "documents", "flat"]
 
 _OPENING, _MIDDLE = '{"schema":', ',"payload":'
 _PERHAPS_SPLIT = r'^\s*\{\s*"(?:schema|payload)"\s*:'
-_OPERATION = r'"op"\s*:\s*"[a-z]"'
+_OPERATION, _ANY_OPERATION = r'"op"\s*:\s*"[a-z]"', r'"op"\s*:'
 _SOURCE = r'"source"\s*:\s*\{[^{}]*"connector"\s*:'
 # Connectors write the sides first; then nothing else needs to be looked at.
 _ROW_FIRST = r'^\{\s*"before"\s*:\s*(?:\{|null\s*,\s*"after"\s*:\s*(?:null|\{))'
@@ -122,7 +122,7 @@ def seen_form(payload: pl.Series) -> pl.Series:
         .then(pl.lit("envelope"))
         .when(usual & _text.str.contains(_TEXT_FIRST))
         .then(pl.lit("documents"))
-        .when(~pl.col("operation"))
+        .when(~_text.str.contains(_ANY_OPERATION))
         .then(pl.lit("flat"))
     ).to_series()
     unsure = form.is_null()
@@ -140,7 +140,9 @@ def _parsed_form(text: str) -> MessageForm:
     source = isinstance(whole.get("source"), dict) and "connector" in whole["source"]
     # A table may have columns named before and after, but not only those.
     alone = bool(sides) and whole.keys() <= _ENVELOPE_NAMES
-    if re.fullmatch("[a-z]", str(whole.get("op"))) is None or not (source or row or alone):
+    # An operation that nobody knows is one all the same, where all else is that of an event.
+    known = re.fullmatch("[a-z]", str(whole.get("op"))) is not None
+    if "op" not in whole or not (source or (row or alone if known else row and alone)):
         return "flat"
     return "documents" if document and not row else "envelope"
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import httpx
 
 from headrace.connectors.base.sink import Unreachable
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.secrets import HIDDEN, Secret, revealed, shown_options
+from headrace.redaction import HIDDEN, beginning, is_torn, learn_address, without_password
+from headrace.secrets import Secret, revealed, revealed_options, shown_options
 
 _POOL: dict[Endpoint, httpx.Client] = {}
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
@@ -23,7 +24,6 @@ BUSY = (408, 425, 429, 502, 503, 504)
 """Statuses of a server that is busy; a retry helps."""
 FAILING = 500
 """A server that fails; one row may be the cause."""
-_SECRET_HEADERS = ("authorization", "cookie")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -46,9 +46,7 @@ class Endpoint:
     @property
     def shown_headers(self) -> dict[str, str | Secret]:
         """The headers for people: the places of secrets, plain secrets hidden."""
-        plain = {name: value for name, value in self.headers if isinstance(value, str)}
-        hidden = {name: HIDDEN for name in plain if name.lower() in _SECRET_HEADERS}
-        return dict(self.headers) | shown_options(plain) | hidden
+        return dict(self.headers) | shown_options({name: each for name, each in self.headers if isinstance(each, str)})
 
     def request(
         self, method: str, path: str = "", *, content: bytes = b"", headers: Mapping[str, str] | None = None
@@ -92,8 +90,18 @@ class Endpoint:
     @property
     def _identity(self) -> dict[str, Any]:
         """How a client identifies itself in every request."""
+        headers = revealed_options(self.headers)
+        for name, value in headers.items():
+            if not value.isascii() or not value.isprintable() or value != value.strip():
+                raise HeadraceError(
+                    "HEADER_INVALID",
+                    f"{self.shown}: header {name!r} has a line break or another character that a header cannot have, "
+                    "or a space at its end. Correct its value, in the file or variable of its hr.secret(...).",
+                )
+        # Some receivers want a token in the query, which clients log.
+        revealed_options(parse_qsl(urlsplit(self.url).query))
         auth = None if self.login is None else (self.login[0], revealed(self.login[1]))
-        return {"headers": {name: revealed(value) for name, value in self.headers}, "auth": auth}
+        return {"headers": headers, "auth": auth}
 
 
 def parse_endpoint(
@@ -110,6 +118,13 @@ def parse_endpoint(
     >>> endpoint.url, endpoint.shown
     ('https://shop:9200/in?token=x', 'https://shop:9200/in?***')
     """
+    if is_torn(url):
+        learn_address(url)
+        raise DefinitionError(
+            "URL_INVALID",
+            f"url={without_password(url)!r}: it is not clear where the password ends. Escape / as %2F, ? as %3F, # as "
+            "%23 and @ as %40.",
+        )
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise DefinitionError("URL_INVALID", "url= must be like 'https://host:port/path'. Write scheme and host.")
@@ -121,7 +136,7 @@ def parse_endpoint(
 
 def summary(response: httpx.Response) -> str:
     """A response in one line: its status and the beginning of its body."""
-    return f"{response.status_code} {response.reason_phrase} {' '.join(response.text[:300].split())}".strip()
+    return f"{response.status_code} {response.reason_phrase} {' '.join(beginning(response.text, 300).split())}".strip()
 
 
 def check_permitted(response: httpx.Response, place: str) -> None:

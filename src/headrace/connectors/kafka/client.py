@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from headrace.connectors.base.sink import Unreachable
 from headrace.errors import HeadraceError
-from headrace.secrets import HIDDEN, Secret, revealed, shown_options
+from headrace.secrets import Secret, revealed_options
 
 PATIENCE = 6.0
 """Seconds without an answer or an acknowledged message after which a broker counts as unreachable."""
@@ -60,7 +60,7 @@ _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PR
 def client_settings(servers: str, options: Iterable[tuple[str, str | Secret]]) -> dict[str, Any]:
     """The settings of any client of a cluster: its servers, no log, and the user's options with secrets revealed."""
     # Its log would fill a worker's log while a broker is down; errors are raised anyway.
-    return {"bootstrap.servers": servers, "log_level": 0, **{name: revealed(value) for name, value in options}}
+    return {"bootstrap.servers": servers, "log_level": 0, **revealed_options(options)}
 
 
 def refusals_into(errors: list[KafkaError]) -> Callable[[KafkaError], None]:
@@ -145,7 +145,7 @@ class Cluster:
         }
 
     def failure(self, error: KafkaError) -> Exception:
-        code, text = error.code(), self.hidden(error.str())
+        code, text = error.code(), error.str()
         where = f"kafka at {self.servers}"
         if code in _REFUSED:
             return HeadraceError(
@@ -157,15 +157,6 @@ class Cluster:
         if code in _FENCED or error.fatal():
             return Fenced(f"{where}: {text}")
         return Unreachable(f"{where}: {text}")
-
-    def hidden(self, text: str) -> str:
-        """A client's message without the secrets in the options."""
-        shown = shown_options(dict(self.options))
-        for name, value in self.options:
-            plain = revealed(value)
-            if shown[name] == HIDDEN and plain:
-                text = text.replace(plain, HIDDEN)
-        return text
 
     def producer(self, reports: Reports, ours: Mapping[str, Any], *, alone: bool = False) -> Producer:
         """A producer that reports which messages failed; ``alone`` sends each in a request of its own."""
@@ -205,7 +196,7 @@ class Cluster:
         try:
             return kind(settings)
         except (KafkaException, ValueError, TypeError) as problem:
-            text = self.hidden(str(problem.args[0]))
+            text = str(problem.args[0])
         raise HeadraceError("KAFKA_OPTION", f"kafka at {self.servers}: {text}. Correct the options of hr.to_kafka.")
 
     def answer(self, call: Callable[[], Answer], *, limit: float = PATIENCE) -> Answer:

@@ -12,7 +12,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headrace.connectors.base.sink import Unreachable
 from headrace.errors import DefinitionError, HeadraceError
-from headrace.secrets import HIDDEN, Secret, revealed
+from headrace.redaction import HIDDEN, is_torn, learn
+from headrace.secrets import Secret, revealed
 
 PgConnection = psycopg.Connection[Any]
 
@@ -82,15 +83,15 @@ class PostgresServer:
     password: str | Secret | None = None
 
     def __post_init__(self) -> None:
-        try:
-            conninfo_to_dict(self.dsn)
-        except psycopg.ProgrammingError:
-            # The parser's own message may quote a part of the password.
+        if is_torn(self.dsn, by="/?#@") or not _is_readable(self.dsn):
+            if "pass" in self.dsn or "@" in self.dsn:
+                # The error shows the author's line, and nobody knows where in it the password ends.
+                learn(self.dsn)
             raise DefinitionError(
                 "DSN_INVALID",
                 "dsn= is neither like 'host=db dbname=shop user=ann' nor like 'postgresql://ann@db:5432/shop'. "
                 "Correct it, and pass the password as password=hr.secret(...).",
-            ) from None
+            )
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -148,7 +149,16 @@ class PostgresServer:
 
     def _conninfo(self, **settings: str) -> str:
         password = {} if self.password is None else {"password": revealed(self.password)}
-        return make_conninfo("", **(_DEFAULTS | self.settings | password | {"client_encoding": "UTF8"} | settings))
+        given = {name: learn(value) if "password" in name else value for name, value in self.settings.items()}
+        return make_conninfo("", **(_DEFAULTS | given | password | {"client_encoding": "UTF8"} | settings))
+
+
+def _is_readable(dsn: str) -> bool:
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        return False
+    return True
 
 
 def is_transient(problem: psycopg.Error) -> bool:

@@ -14,7 +14,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from headrace.errors import DefinitionError
-from headrace.secrets import Secret, revealed, without_password
+from headrace.redaction import is_torn, learn_address, without_password
+from headrace.secrets import Secret, revealed
 
 Value = Literal["hash", "json"]
 """How a key holds a row: as a hash of its columns, or as JSON text."""
@@ -33,7 +34,7 @@ _PASSING_ERRORS = (
 _PASSING_CODES = ("OOM", "LOADING", "READONLY", "MASTERDOWN", "BUSY", "TRYAGAIN", "MISCONF", "NOREPLICAS", "GAP")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RedisAddress:
     """A server's URL, and its password if it is not part of the URL."""
 
@@ -41,12 +42,13 @@ class RedisAddress:
     password: str | Secret | None
 
     def __post_init__(self) -> None:
-        try:
-            redis.ConnectionPool.from_url(self.url)
-        except ValueError:
+        if is_torn(self.url) or not _is_readable(self.url):
+            learn_address(self.url)
             raise DefinitionError(
-                "REDIS_URL", f"url={self.shown!r} is not a Redis URL. Write it like 'redis://127.0.0.1:6379/0'."
-            ) from None
+                "REDIS_URL",
+                f"url={self.shown!r} is not a Redis URL. Write it like 'redis://127.0.0.1:6379/0', and pass the "
+                "password as password=hr.secret(...).",
+            )
 
     @property
     def shown(self) -> str:
@@ -66,7 +68,16 @@ class RedisAddress:
 
     @property
     def _login(self) -> dict[str, Any]:
+        learn_address(self.url)
         return {} if self.password is None else {"password": revealed(self.password)}
+
+
+def _is_readable(url: str) -> bool:
+    try:
+        redis.ConnectionPool.from_url(url)
+    except ValueError:
+        return False
+    return True
 
 
 def is_passing(problem: redis.RedisError) -> bool:

@@ -18,6 +18,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.operators.process.value_types import Converter, converter_for
+from headrace.redaction import beginning
 from headrace.rendering import Template
 
 
@@ -27,7 +28,7 @@ class LookupFailure(Exception):
     def __init__(self, reason: str, detail: str, *, retryable: bool = True) -> None:
         # What a service says may be long, and need not be valid text.
         self.reason = reason
-        self.detail = detail[:500].encode(errors="replace").decode()
+        self.detail = beginning(detail, 500).encode(errors="replace").decode()
         super().__init__(f"{reason}: {self.detail}")
         self.retryable = retryable
 
@@ -131,10 +132,10 @@ def json_object(text: bytes) -> Answer:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        shown = text[:100].decode(errors="replace")
+        shown = beginning(text.decode(errors="replace"), 100)
         raise LookupFailure("ANSWER_NOT_JSON", f"the answer begins with {shown!r}") from None
     if value is not None and not isinstance(value, dict):
-        raise LookupFailure("ANSWER_WRONG_TYPE", f"the answer is JSON, but not an object: {str(value)[:100]}")
+        raise LookupFailure("ANSWER_WRONG_TYPE", f"the answer is JSON, but not an object: {beginning(str(value), 100)}")
     return value
 
 
@@ -157,7 +158,7 @@ def answer_reader(columns: Mapping[str, pl.DataType], *, as_text: bool) -> Calla
             return answer
         if not isinstance(answer, Mapping):
             said = repr(answer)
-            shown = said if len(said) <= 100 else f"{said[:100]}..."
+            shown = said if len(said) <= 100 else f"{beginning(said, 100)}..."
             detail = f"the answer is {shown}, not an object with columns or nothing"
             return LookupFailure("ANSWER_WRONG_TYPE", detail, retryable=False)
         values = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import traceback
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from typing import Any, Literal
 from headrace.errors import DefinitionError
 from headrace.operators.process.context import Timer
 from headrace.operators.process.rows import InputRow, as_dict
+from headrace.redaction import redacted
+from headrace.rendering import finite
 from headrace.stability import stable
 
 Then = Literal["stop", "dead_letter"]
@@ -55,13 +56,13 @@ def retry(times: int, *, then: Then) -> OnError:
 def described(error: BaseException, method: Callable[..., Any], emitted: Any) -> tuple[str, str, BaseException | None]:
     """The error with the line of the user's code, its traceback, and the cause: None if the traceback was changed."""
     try:
-        whole = str(error)
+        whole = redacted(str(error))
     except FAILED:
         whole = "an error whose text cannot be read"
     text = whole if len(whole) <= MOST_ERROR_TEXT else f"{whole[:MOST_ERROR_TEXT]}..."
     named = text if text.startswith("[") else f"{type(error).__name__}: {text}"
     file, line = _line(error, method, emitted)
-    trace, half = "".join(traceback.format_exception(error)), MOST_TRACEBACK // 2
+    trace, half = redacted("".join(traceback.format_exception(error))), MOST_TRACEBACK // 2
     shown = _valid(trace if len(trace) <= MOST_TRACEBACK else f"{trace[:half]}\n...\n{trace[-half:]}")
     # The whole text of such an error would keep a worker from reporting anything at all.
     return f"{_valid(named)} (at {Path(file).name}:{line})", shown, error if shown == trace else None
@@ -96,10 +97,8 @@ def _plain(value: Any) -> Any:
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value is None or isinstance(value, str | int | float):
-        return value
+        return finite(value)
     if isinstance(value, date):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -12,12 +12,13 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from polars.testing import assert_frame_equal
+from polars.testing import assert_frame_equal, assert_series_equal
 
 from headrace.connectors.base.decoding import DEAD_SCHEMA, POSITION, Columns, Decoded
 from headrace.connectors.base.json_line import line_judge
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.lines import read_lines
+from headrace.rendering import json_lines
 from tests.reasons import REASONS
 
 COLUMNS = Columns(
@@ -76,6 +77,11 @@ BROKEN = {
     line_with('"whole": 1.5'): "WRONG_TYPE",
     line_with('"whole": true'): "WRONG_TYPE",
     line_with('"amount": "12,50"'): "WRONG_TYPE",
+    line_with('"amount": "nan"'): "WRONG_TYPE",
+    line_with('"amount": "1.5"'): "WRONG_TYPE",
+    line_with('"amount": "NaN", "ratio": "1"'): "WRONG_TYPE",
+    line_with('"amount": ["NaN"]'): "WRONG_TYPE",
+    line_with('"whole": "NaN"'): "WRONG_TYPE",
     line_with('"amount": {"value": 1}'): "WRONG_TYPE",
     line_with('"paid": 1'): "WRONG_TYPE",
     line_with('"price": "cheap"'): "WRONG_TYPE",
@@ -302,3 +308,42 @@ def test_the_judge_refuses_only_what_the_bulk_decoder_must_not_take(line: bytes)
             "WRONG_TYPE",
             "NOT_JSON",
         }
+
+
+DOUBLES = Columns(
+    {
+        "x": pl.Float64(),
+        "small": pl.Float32(),
+        "list": pl.List(pl.Float64()),
+        "struct": pl.Struct({"x": pl.Float64(), "note": pl.String()}),
+        "note": pl.String(),
+        "n": pl.Int64(),
+    }
+)
+NOTES = st.none() | st.text() | st.sampled_from(["NaN", "Infinity", '"NaN"'])
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "x": st.none() | st.floats(),
+                "small": st.none() | st.floats(width=32),
+                "list": st.none() | st.lists(st.none() | st.floats()),
+                "struct": st.none() | st.fixed_dictionaries({"x": st.none() | st.floats(), "note": NOTES}),
+                "note": NOTES,
+                "n": st.none() | st.integers(-(2**63), 2**63 - 1),
+            }
+        ),
+        min_size=1,
+    )
+)
+def test_every_double_that_json_rows_write_is_read_as_it_was(given_rows: list[dict[str, object]]) -> None:
+    rows = pl.DataFrame(given_rows, schema=dict(DOUBLES.types))
+    decoded = decode(json_lines(rows), DOUBLES)
+    assert decoded.dead.is_empty()
+    assert_frame_equal(decoded.rows.drop(POSITION), rows, check_exact=True)
+    for name in ("x", "small"):
+        # Both zeros are equal, and not the same.
+        given_zeros, read_zeros = (frame.select(1 / pl.col(name)).to_series() for frame in (rows, decoded.rows))
+        assert_series_equal(given_zeros, read_zeros)

@@ -27,6 +27,10 @@ ANN = {"id": 1, "name": "Ann"}
         (change("u", before=ANN), "NOT_A_CHANGE", "op u has no row after it"),
         (change("d"), "NOT_A_CHANGE", "op d has neither a row before it nor a key"),
         (change("x", after=ANN), "NOT_A_CHANGE", "op x is not known"),
+        (change("UNKNOWN_OP", after=ANN), "NOT_A_CHANGE", "op UNKNOWN_OP is not known"),
+        (change("UNKNOWN_OP", before=ANN, after=ANN), "NOT_A_CHANGE", "op UNKNOWN_OP is not known"),
+        ({"op": "UNKNOWN_OP", "before": None, "after": ANN}, "NOT_A_CHANGE", "op UNKNOWN_OP is not known"),
+        ({**change("c", after=ANN), "op": None}, "NOT_A_CHANGE", "op null is not known"),
         (b'{"id": 1, "name": "' + b"x" * 2_000_000 + b'"}', "TOO_LARGE", "the message is longer than 1048576 bytes"),
     ],
 )

@@ -229,6 +229,13 @@ def test_only_the_row_with_a_time_that_cannot_be_kept_is_dead(
     assert decoded.dead.select("position", "reason").rows() == [(0, "WRONG_TYPE")]
 
 
+def test_numbers_that_json_lacks_are_text_in_a_dead_row(tmp_path: Path) -> None:
+    table = pa.table({"v": pa.array([None], pa.int64()), "x": [float("nan")], "l": [[1.5, float("-inf")]]})
+    columns = Columns({"v": pl.Int64(), "x": pl.Float64(), "l": pl.List(pl.Float64())}, frozenset({"v"}))
+    decoded = decode(tmp_path / "part.parquet", table, columns)
+    assert decoded.dead["raw"].to_list() == [b'{"v": null, "x": "NaN", "l": [1.5, "-Infinity"]}']
+
+
 def test_a_duration_that_no_column_can_take_is_a_dead_row(tmp_path: Path) -> None:
     held = pa.array([ENDLESS], pa.duration("ms"))
     decoded = decode(tmp_path / "part.parquet", pa.table({"v": held}), Columns({"v": pl.Datetime("us")}))

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
+from base64 import b64encode
+from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import polars as pl
 import pytest
 
 from headrace.connectors.base.sink import Delivered, TaskSink, Unreachable
+from headrace.connectors.http import client
 from headrace.connectors.http.client import Endpoint
 from headrace.connectors.http.sink import idempotency_key, to_http
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, HeadraceError
+from headrace.secrets import Secret, secret
+from tests.bad_service import BadService, bad_service
 from tests.writers import Writer
 
 
@@ -133,3 +138,70 @@ def test_a_server_that_judges_some_rows_and_fails_at_the_others_is_not_waited_fo
 def test_a_row_that_is_alone_and_at_which_the_server_fails_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     _Server(monkeypatch, lambda given, number: 500)
     assert _refused(_deliver(1)) == [0]
+
+
+CANARY = "c4n4ry/hunter+2"
+
+
+@pytest.fixture
+def repeating() -> Iterator[BadService]:
+    """A service that refuses every row with the status in its path, and repeats all that it is told about who asks."""
+    with bad_service() as service:
+
+        async def repeat(path: str) -> tuple[int, bytes]:
+            told = [line for line in service.head.split(b"\r\n") if line[:2].lower() in (b"po", b"x-", b"au")]
+            return int(path[1:4]), b"who is this? " + b" ".join(told)
+
+        service.answer = repeat
+        yield service
+        while client._POOL:
+            client._POOL.popitem()[1].close()
+
+
+@pytest.mark.parametrize("status", [401, 422, 503])
+def test_a_receiver_that_repeats_headers_makes_nothing_leak(
+    repeating: BadService, status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("API_KEY", f"Bearer {CANARY}")
+    url = repeating.url.replace("//", f"//ann:{quote(CANARY, safe='')}@")
+    headers: dict[str, str | Secret] = {"X-Api-Key": CANARY[1:], "X-Who": secret(env="API_KEY")}
+    sink = to_http(f"{url}/{status}?token={CANARY[:-2]}", identity="id", headers=headers, retries=0)
+    rows, part = pl.DataFrame({"id": ["a", "b"]}), Writer("flow", epoch=1).batch(0, 0, None)
+    with caplog.at_level("DEBUG"):
+        if status == 422:
+            refused = sink.deliver(rows, part).refused
+            assert refused is not None
+            said = refused["detail"][0]
+        else:
+            with pytest.raises((HeadraceError, Unreachable)) as raised:
+                sink.deliver(rows, part)
+            # An outage is told as an error or by a marker, both redacted.
+            said = str(HeadraceError("SINK_UNREACHABLE", str(raised.value)))
+    assert f"{status} Said who is this? POST /{status}?token=*** HTTP/1.1" in said
+    assert "uthorization: Basic" in said
+    assert f"/{status}?token=*** " in caplog.text
+    for part_of_it in ("hunter", quote(CANARY, safe="")[5:], b64encode(f"ann:{CANARY}".encode()).decode()[8:]):
+        assert part_of_it not in said + repr(sink) + sink.place + caplog.text
+
+
+@pytest.mark.parametrize("value", ["c4n4ry\nX-Other: 1", "c4n4ry\r", " c4n4ry", "c4n\xe4ry"])
+def test_a_header_that_cannot_be_sent_is_an_error_without_its_value(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY", value)
+    sink = to_http("http://127.0.0.1:1/in", identity="id", headers={"Authorization": secret(env="API_KEY")}, retries=0)
+    with pytest.raises(HeadraceError) as raised:
+        sink.prepare({"id": pl.String()}, [], 1)
+    assert str(raised.value) == (
+        "[HEADER_INVALID] http://127.0.0.1:1/in: header 'Authorization' has a line break or another character that a "
+        "header cannot have, or a space at its end. Correct its value, in the file or variable of its hr.secret(...)."
+    )
+
+
+@pytest.mark.parametrize(
+    "url", ["http://ann:hun/ter2@shop/in", "http://ann:h@un?ter2@shop/in", "https://ann:h#unter2@s"]
+)
+def test_a_password_that_a_url_must_escape_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(DefinitionError, match=r"\[URL_INVALID\] url='https?://ann:\*\*\*@s") as raised:
+        to_http(url, identity="id")
+    assert "ter2" not in str(raised.value)

@@ -77,8 +77,10 @@ def test_a_key_is_the_text_that_the_value_has_in_the_row() -> None:
             "raw": [b"\x00\xff", None],
             "at": [datetime(2025, 1, 1, 10, tzinfo=UTC), None],
             "window": [{"start": 1}, None],
+            "ratio": [float("nan"), float("-inf")],
         }
     )
+    assert _keys(rows, "ratio") == [b"NaN", b"-Infinity"]
     assert _keys(rows, "text") == [b'a"b', None]
     assert _keys(rows, "number") == [b"7", None]
     assert _keys(rows, "raw") == [b"\x00\xff", None]

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from headrace.errors import DefinitionError
+from headrace.operators.tables.changelog_input import known_changes
 from headrace.operators.tables.materialize import materialize
 from headrace.operators.tables.table_aggregate import table_aggregate
 from headrace.operators.tables.table_join import table_join
@@ -138,3 +139,11 @@ def test_where_rows_may_move_to_another_key_the_bound_says_so() -> None:
         "at most groups; with 10,000 groups 10,000 rows"
         in table_aggregate("t", key="shop").agg(n="count(*)").state_description
     )
+
+
+def test_a_row_whose_change_is_unknown_is_a_dead_letter_with_all_its_values() -> None:
+    rows = pl.DataFrame({"id": [1, 2], "ratio": [1.5, float("nan")], "seal": [b"", b"\xff"], "change": ["insert", "?"]})
+    good, bad = known_changes(rows)
+    assert good["id"].to_list() == [1]
+    assert bad is not None
+    assert bad["row"].to_list() == [b'{"id":2,"ratio":"NaN","seal":"/w==","change":"?"}']
