@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -139,21 +138,23 @@ class FlowOutputs:
                 )
 
     def _check_marks(self, output: str, sink: AnySink) -> list[str]:
-        """Fail where a sink holds what the log does not know. The writers that there are, or will be."""
+        """Fail where a sink holds what the log does not know. The writers with marks that there are, or will be."""
+        writers = []
+        for part, mark in self._marked(output, sink):
+            already_written(part, mark, place=sink.place)
+            writers.append(part.writer)
+        return writers
+
+    def _marked(self, output: str, sink: AnySink) -> Iterator[tuple[WriterBatch, Mark | None]]:
+        """The writers that this driver has, each with its mark, then those that an earlier one or a copy had more."""
         parts = self._parts(output, sink, range(self.writers.get(self.key(output, sink), 1)))
-        marks = self._read_marks(sink, parts)
-        for part, mark in zip(parts, marks, strict=False):
-            already_written(part, mark, place=sink.place)
-        # Another copy, or an earlier driver, may have had more writers.
-        more = count(len(parts)) if isinstance(sink, TaskSink) and marks and marks[-1] is not None else ()
-        for number in more:
-            [part] = self._parts(output, sink, [number])
-            [mark] = self._read_marks(sink, [part])
-            if mark is None:
-                break
-            already_written(part, mark, place=sink.place)
-            parts.append(part)
-        return [part.writer for part in parts]
+        yield from zip(parts, self._read_marks(sink, parts), strict=False)
+        while isinstance(sink, TaskSink):
+            parts = self._parts(output, sink, [parts[-1].number + 1])
+            marks = self._read_marks(sink, parts)
+            if not any(marks):
+                return
+            yield parts[0], marks[0]
 
     def _read_marks(self, sink: AnySink, parts: Sequence[WriterBatch]) -> list[Mark | None]:
         with self._reachable(sink):
