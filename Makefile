@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-examples fuzz soak soak-kills recovery recovery-changes bench-wheel bench-sinks bench-windows bench-state bench-patterns bench-joins lint format lock jars clean
+.PHONY: help setup demo test test-all test-examples fuzz soak soak-kills recovery forks recovery-changes bench-wheel bench-sinks bench-windows bench-state bench-patterns bench-joins lint format lock jars clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -40,6 +40,11 @@ soak-kills: setup ## kill jobs with real sinks for MINUTES=60, with other rows a
 
 recovery: setup ## kill jobs 50 times for each sink, over a million events, print a table; freeze drivers
 	$(PYTHON) -m pytest tests/recovery/test_sink_kills.py tests/recovery/test_zombie.py --kills=50 --rows=1000000
+
+forks: ROUNDS = 200
+forks: SEED = 0
+forks: setup ## copy checkpoints, put them back, run them beside each other and freeze drivers, ROUNDS=200; SEED= repeats
+	$(PYTHON) -m pytest tests/recovery/test_forks.py --rounds=$(ROUNDS) --seed=$(SEED)
 
 recovery-changes: setup ## kill the job that follows a database 5 times over 20,000 changes, on both routes
 	$(PYTHON) -m pytest tests/recovery/test_view_kills.py tests/recovery/test_changes_kills.py --changes=20000 --view-kills=5

@@ -24,6 +24,7 @@ import headrace as hr
 from headrace.checkpoint.log import FOLDER, Log
 from headrace.checkpoint.storage import LocalStorage
 from headrace.checkpoint.sweep import Sweeper
+from headrace.connectors.base.sink import BatchIdentity
 from headrace.connectors.files import sink as files
 from headrace.connectors.files.listing import FileEnumerator
 from headrace.connectors.files.sink import FileSink
@@ -78,6 +79,7 @@ def write_levels(root: Path) -> None:
 def install(name: str, batch: int, marker: str) -> None:
     """Make this process die at a named step of a batch."""
     group = os.getpgrp()
+    wrap(FileSink, "write", _note)
 
     def die() -> None:
         crash(marker, group)
@@ -176,17 +178,26 @@ def _first_deletion(folder: str, owner: type, method: str, batch: int, die: Call
     wrap(LocalStorage, "delete", is_meant, after=die)
 
 
-def _is_again(file: Path, listing: dict[str, Any], batch: int) -> bool:
+def _is_again(file: Path, listing: bytes, batch: int) -> bool:
     """Whether it is of the second sink that gets the sales."""
     return file.parents[1].name == "sales again" and _lists("sales.main", file, listing, batch)
 
 
-def _lists(output: str, commit: Path, listing: dict[str, Any], batch: int) -> bool:
-    return f".{output}-0000-" in commit.name and bool(listing["batch"] == batch)
+def _lists(output: str, commit: Path, listing: bytes, batch: int) -> bool:
+    return f".{output}-0000-" in commit.name and bool(json.loads(listing)["batch"] == batch)
+
+
+_batches: dict[str, int] = {}
+"""The batch that each output has last begun to write."""
+
+
+def _note(_: object, batch: BatchIdentity) -> bool:
+    _batches[batch.output] = batch.batch
+    return False
 
 
 def _is_of(output: str, attempt: Path, batch: int) -> bool:
-    return f".{output}-0000-" in attempt.name and f"-{batch}-" in attempt.name
+    return f".{output}-0000-" in attempt.name and _batches.get(output) == batch
 
 
 PartWriter = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
