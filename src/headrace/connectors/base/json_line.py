@@ -125,7 +125,7 @@ def with_exact_numbers(columns: Columns) -> Callable[[bytes], bytes]:
     def rewritten(line: bytes) -> bytes:
         try:
             return _written(row(decoder.decode(line.decode()))).encode()
-        except RecursionError:  # Polars decides
+        except (ValueError, RecursionError):  # what the judge could not read either: Polars decides
             return line
 
     return rewritten

@@ -167,6 +167,13 @@ def test_a_nesting_beyond_any_limit_is_a_dead_row() -> None:
     assert decode(b"\n".join([GOOD, deep])).dead["reason"].to_list() == ["NOT_JSON"]
 
 
+def test_a_broken_line_with_a_number_beyond_any_limit_is_a_dead_row() -> None:
+    long = b'{"id": 1.10, "other": ' + b"9" * 5_000
+    decoded = decode(b"\n".join([GOOD, long, long + b"}"]))
+    assert decoded.dead.select("position", "reason").rows() == [(2, "OUT_OF_RANGE")]
+    assert decoded.rows["id"].to_list() == ["café 😀", "1.10"]
+
+
 def test_a_number_in_a_text_column_becomes_text() -> None:
     assert decode(b'{"id": 5}\n{"id": {"a": 1}}').rows["id"].to_list() == ["5", '{"a": 1}']
 
