@@ -22,6 +22,7 @@ from headrace.observe import history
 from headrace.observe.account import Account, account_of, step_counters
 from headrace.observe.history import BatchSeconds, HistoryEntry, StateSize
 from headrace.observe.hot_keys import hot_keys
+from headrace.operators.lookup.answers import forget_answers
 from headrace.plan.identity import check_identity
 from headrace.reports import BatchReports
 from headrace.runtime.batch_plan import FlowPlan
@@ -234,6 +235,7 @@ class Flow:
 
     def _run(self, record: BatchRecord, began: float, *, runs_again: bool) -> None:
         self._storage.clear(SIDE)
+        forget_answers(self._storage, before=record.batch)
         # What tasks of an attempt that failed have reported does not count.
         take_reports(self._graph.reports.value, flow=self.node.name, batch=record.batch)
         handed = BatchProperty(
@@ -263,10 +265,9 @@ class Flow:
         self._reads.conclude(record)
         self._tables.forget(record.tables)
         self._sweeper.batch(self.planner.last.files, done=record.batch, now=self._clock())
-        whole = time.monotonic() - began
-        seconds = BatchSeconds(round(computed - began, 3), round(whole, 3))
+        seconds = BatchSeconds(round(computed - began, 3), round(time.monotonic() - began, 3))
         history.append(self.folder, self._entry(record, reports, account, seconds))
-        self._throttle.learn(rows=account.read, seconds=whole)
+        self._throttle.learn(rows=account.read, seconds=seconds.batch)
 
     def _entry(
         self, record: BatchRecord, reports: BatchReports, account: Account, seconds: BatchSeconds
