@@ -71,8 +71,6 @@ class StepDefinition(ABC):
     """The function of ``hr`` that makes the step."""
     stateless: ClassVar[bool] = False
     """Whether rows only pass through: no state, and no watermark of its own."""
-    repeatable: ClassVar[bool] = True
-    """Whether a task that runs again gives the same rows."""
     keeps_key: ClassVar[bool] = False
     """Whether a result has the key columns of the rows that it is made of, with their values."""
     changelogs: ClassVar[tuple[int, ...]] = ()

@@ -231,7 +231,7 @@ def test_a_lookup_in_a_flow_is_counted_explained_and_can_be_taken_out_again(
     first = define(with_tiers=True)
     text = first.explain(spark=spark)
     assert "reads step.tiers; columns id, at, tier, lucky" in text
-    assert "answers are not repeatable: a batch that runs again requests them again" in text
+    assert "answers are stored until their batch is done" in text
     first.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(), spark=spark)
     (raw,) = (entry for entry in history.read(tmp_path / "checkpoint" / "raw") if entry.account.sources)
     assert raw.account.steps["tiers"] == StepCounts(in_=1000, accepted=1000)

@@ -111,10 +111,8 @@ def install(name: str, batch: int, marker: str) -> None:
             wrap(history, "append", lambda entry: entry.batch == batch, before=die)
         case "after the takeover":
             wrap(BatchLog, "take_over", lambda: True, after=die)
-        case "record half written":
-            _half_of_an_entry("record", batch, die)
-        case "outcome half written":
-            _half_of_an_entry("outcome", batch, die)
+        case "record half written" | "outcome half written":
+            _half_of_an_entry(name.partition(" ")[0], batch, die)
         case "sweep half done":
             _half_of_a_sweep(batch, die)
         case step if step in DELETIONS:

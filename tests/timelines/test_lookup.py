@@ -154,6 +154,26 @@ def test_a_batch_that_runs_again_after_a_crash_gives_every_row_once() -> None:
     )
 
 
+@pytest.mark.spark
+@pytest.mark.streamed
+@pytest.mark.parametrize("order", ["kept", "free"])
+def test_a_batch_that_runs_again_has_the_answers_of_its_first_run(order: Any, tmp_path: Path) -> None:
+    async def turn(key: str) -> dict[str, Any]:
+        Path(tmp_path, uuid4().hex).write_text(repr(key))
+        if key == "bad":
+            raise ConnectionError(f"call {len(list(tmp_path.iterdir()))}")
+        return {"turn": len(list(tmp_path.iterdir()))}
+
+    turns = lookup("turns", turn, on="id", output="turn INT", on_failure="null", retries=0, in_flight=1, order=order)
+    rows = [at("10:00", id="a", n=1), at("10:00", id="bad", n=2), at("10:00", id="a", n=3)]
+    played = play(turns, *rows, crash(), batch(), at("10:00", id="a", n=4), batch())
+    assert calls(tmp_path) == {"a": 2, "bad": 1}
+    found = {row["n"]: row["turn"] for row in played.main}
+    assert found[2] is None
+    assert found[1] == found[3]
+    assert found[4] > found[1]
+
+
 def test_a_row_that_ran_twice_because_of_a_crash_is_one_dead_letter() -> None:
     played = play(named(), at("10:00", id="bad"), crash(), batch())
     assert len(played.dead_letters) == 1

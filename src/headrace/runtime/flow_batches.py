@@ -18,6 +18,7 @@ from headrace.observe import history
 from headrace.observe.account import Account, account_of, step_counters
 from headrace.observe.history import BatchSeconds, HistoryEntry, StateSize
 from headrace.observe.hot_keys import hot_keys
+from headrace.operators.lookup.answers import forget_answers
 from headrace.reports import BatchReports
 from headrace.runtime.batch_plan import FlowPlan
 from headrace.runtime.broadcast_tables import BroadcastTables
@@ -122,6 +123,7 @@ class FlowBatches:
 
     def _run_job(self, record: BatchRecord, began: float, *, runs_again: bool) -> None:
         self._storage.clear(SIDE)
+        forget_answers(self._storage, before=record.batch)
         # What tasks of an attempt that failed have reported does not count.
         take_reports(self._graph.reports.value, flow=self.node.name, batch=record.batch)
         handed = BatchProperty(

@@ -32,7 +32,7 @@ from headrace.redaction import redacted, redacting
 from headrace.runtime.bounded import check_key_groups, slots_for
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import BOUNDED, Mode, micro_batch
-from headrace.runtime.session import check_speculation, session_findings, spark_session
+from headrace.runtime.session import session_findings, spark_session
 from headrace.stability import stable
 from headrace.state.group_range import KEY_GROUPS
 from headrace.wheel.task import reports_of
@@ -154,7 +154,6 @@ class Pipeline:
             raise DefinitionError(
                 "PIPELINE_EMPTY", f"pipeline {self.name!r} writes nothing. End it with hr.write(name, frame, sink)."
             )
-        check_speculation(spark, graph)
         return graph
 
     @redacting()

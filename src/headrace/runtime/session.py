@@ -15,7 +15,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError
-from headrace.graph import Graph
 from headrace.plan.check import Finding
 from headrace.stability import stable
 
@@ -208,17 +207,6 @@ def batch_session(spark: SparkSession) -> SparkSession:
     for name, value in BATCH_SETTINGS.items():
         copy.conf.set(name, value)
     return copy
-
-
-def check_speculation(spark: SparkSession, graph: Graph) -> None:
-    """Refuse to run a task twice at once where both could give different rows."""
-    unrepeatable = [name for name, node in graph.steps.items() if not node.step.repeatable]
-    if unrepeatable and spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
-        raise HeadraceError(
-            "SPECULATION_ON",
-            f"spark.speculation=true runs a task twice at once, and step {unrepeatable[0]!r} may get other answers "
-            "each time. Set it to false for this session.",
-        )
 
 
 def session_findings(spark: SparkSession) -> Iterator[Finding]:

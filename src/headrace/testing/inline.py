@@ -18,6 +18,7 @@ from headrace.event_time.time_keeper import TimeKeeper, Topology
 from headrace.expressions import parse_row_expression
 from headrace.nodes import NodeId
 from headrace.observe.account import account_of
+from headrace.operators.lookup.answers import forget_answers
 from headrace.operators.placement import check_chained
 from headrace.operators.step import Step
 from headrace.reports import BatchReports, Report, ReportKey
@@ -109,7 +110,9 @@ class InlineEngine:
                 operator.close()
 
     def run(self, rows: Sequence[At], *, commit: bool = True, drain: bool = False) -> None:
+        runs_again = self.planner.runs_again
         record = self.planner.plan(drain=drain)
+        forget_answers(self._storage, before=record.batch)
         reports = BatchReports()
         state = TaskState(self._storage, self._opened, KEY_GROUPS, self._epoch, self.planner.time.slots)
 
@@ -117,7 +120,7 @@ class InlineEngine:
             reports.add(key[2], key[3], said)
 
         def task(partition: int) -> Task:
-            return Task(record, FLOW, partition, report, state)
+            return Task(record, FLOW, partition, report, state, runs_again=runs_again)
 
         frames = self._arrived(rows, "left", task)
         second = self._arrived(rows, "right", task) if "right" in self._setting.schemas else {}

@@ -43,21 +43,6 @@ def landing_pipeline(landing: Path, *, looks_up: bool = False) -> Pipeline:
 
 
 @pytest.mark.spark
-def test_a_session_that_runs_tasks_twice_at_once_is_refused_only_where_they_could_differ(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    settings = spark.sparkContext.getConf().set("spark.speculation", "true")
-    monkeypatch.setattr(type(spark.sparkContext), "getConf", lambda context: settings)
-    assert landing_pipeline(tmp_path).define(spark, tmp_path).flows.keys() == {"out"}
-    with pytest.raises(hr.HeadraceError) as raised:
-        landing_pipeline(tmp_path, looks_up=True).define(spark, tmp_path)
-    assert str(raised.value) == (
-        "[SPECULATION_ON] spark.speculation=true runs a task twice at once, and step 'names' may get other answers "
-        "each time. Set it to false for this session."
-    )
-
-
-@pytest.mark.spark
 def test_check_advises_domain_sockets_where_a_session_has_none(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import HeadraceError, check_choice
 from headrace.key_hash import canonical
 from headrace.keys import key_argument, key_columns
+from headrace.operators.lookup.answers import BatchAnswers
 from headrace.operators.lookup.client import AnswerCache, Cache, LookupClient, close_client, lookup_client
 from headrace.operators.lookup.requests import Breaker, Piece, RequestLimits, breaker
 from headrace.operators.lookup.service import FunctionLookup, LookupFailure, LookupService
@@ -42,7 +43,6 @@ class Lookup(Step):
     """Rows enriched with the answers of a service; failed rows are dead letters."""
 
     kind = "lookup"
-    repeatable = False
     stateless = True
     late_rows = LateRows(never="rows leave in the batch that brings them, so none is late")
 
@@ -93,7 +93,7 @@ class Lookup(Step):
         kept = "none" if self.cache is None else f"none; each worker caches answers as {self.cache!r}"
         longest = spoken(self.timeout * (self.retries + 1))
         return (
-            f"{kept}; answers are not repeatable: a batch that runs again requests them again and may get others; "
+            f"{kept}; answers are stored until their batch is done, so that it has the same rows when it runs again; "
             f"a task waits at most {longest} x ceil(its distinct keys / {self.in_flight}) + 2 seconds"
         )
 
@@ -188,21 +188,18 @@ class LookupOperator:
         given = [frame for frame in frames if not frame.is_empty()]
         if not given:
             return
-        rows, on, clock = pl.concat(given), self.step.key, task.record.clock
+        rows, on = pl.concat(given), self.step.key
         counters = Counter(dict.fromkeys(COUNTERS, 0))
         client = lookup_client(self.id, self._client)
         keys = canonical(rows.select(on), on).unique(maintain_order=True).drop_nulls()
-        known = pl.DataFrame(schema=self._answer_schema) if client.cached is None else client.cached.get(keys, clock)
-        counters.update(keys=keys.height, cache_hits=known.height)
-        unknown = keys.join(known, on=on, how="anti", maintain_order="left")
-        with closing(self._fetched(client, unknown, clock, counters)) as fetched:
+        counters.update(keys=keys.height)
+        with closing(self._answered(client, keys, task, counters)) as answered:
             if self.step.order == "kept":
-                answers = pl.concat([known, *fetched])
-                yield self._joined(join_by_key(rows, answers, on, how="left", maintain_order="left"))
+                yield self._joined(join_by_key(rows, pl.concat(answered), on, how="left", maintain_order="left"))
             else:
                 without_key = rows.filter(pl.any_horizontal(pl.col(on).is_null()))
-                yield self._joined(join_by_key(without_key, known, on, how="left"))
-                for answers in chain([known], fetched) if known.height else fetched:
+                yield self._joined(join_by_key(without_key, self._nothing, on, how="left"))
+                for answers in answered:
                     yield self._joined(join_by_key(rows, answers, on))
         counters.update(breaker_open=int(client.circuit.is_open))
         yield Passed(pl.DataFrame(schema=self.output_schema), 0, counters=counters)
@@ -211,15 +208,38 @@ class LookupOperator:
         close_client(self.id)
 
     @property
-    def _answer_schema(self) -> dict[str, pl.DataType]:
+    def _nothing(self) -> pl.DataFrame:
+        """The answers for no keys."""
         keys = {name: self.schema[name] for name in self.step.key}
-        return {**keys, **self.columns, _REASON: pl.String(), _DETAIL: pl.String()}
+        return pl.DataFrame(schema={**keys, **self.columns, _REASON: pl.String(), _DETAIL: pl.String()})
 
     def _client(self) -> LookupClient:
         step = self.step
-        cached = None if step.cache is None else AnswerCache(step.cache, step.key, self._answer_schema)
+        cached = None if step.cache is None else AnswerCache(step.cache, step.key, self._nothing.schema)
         limits = RequestLimits(min(step.in_flight, step.how.max_calls), step.timeout / 1e6, step.retries)
         return LookupClient(step.how, limits, step.breaker, cached)
+
+    def _answered(
+        self, client: LookupClient, keys: pl.DataFrame, task: Task, counters: Counter[str]
+    ) -> Generator[pl.DataFrame]:
+        """The answers for the keys of a task, in pieces where order is free: no row has one that is not settled."""
+        if keys.is_empty():
+            yield self._nothing
+            return
+        clock, settled = task.record.clock, BatchAnswers(self.name, keys, self._nothing, task)
+        yield settled.known
+        unknown = self._without(keys, settled.known)
+        cached = self._nothing if client.cached is None else client.cached.get(unknown, clock)
+        counters.update(cache_hits=cached.height)
+        with closing(self._fetched(client, self._without(unknown, cached), clock, counters)) as fetched:
+            pieces = chain([cached], fetched)
+            for answers in [pl.concat(pieces)] if self.step.order == "kept" else pieces:
+                # Where a failure stops the flow, the next start asks again.
+                is_open = pl.col(_REASON).is_not_null() & pl.lit(self.step.on_failure == "stop")
+                yield pl.concat([settled.settle(answers.filter(~is_open)), answers.filter(is_open)])
+
+    def _without(self, keys: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
+        return keys.join(answers, on=self.step.key, how="anti", maintain_order="left")
 
     def _fetched(
         self, client: LookupClient, keys: pl.DataFrame, clock: int, counters: Counter[str]
@@ -239,7 +259,7 @@ class LookupOperator:
             (*nothing, outcome.reason, outcome.detail) if isinstance(outcome, LookupFailure) else (*outcome, None, None)
             for _, outcome in piece
         ]
-        schema = {name: dtype for name, dtype in self._answer_schema.items() if name not in self.step.key}
+        schema = {name: dtype for name, dtype in self._nothing.schema.items() if name not in self.step.key}
         values = pl.DataFrame(rows, schema=schema, orient="row")
         return pl.concat([keys[[place for place, _ in piece]], values], how="horizontal")
 

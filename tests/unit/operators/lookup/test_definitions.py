@@ -82,12 +82,12 @@ def test_a_lookup_prints_itself_as_the_code_that_makes_it() -> None:
     )
 
 
-def test_explain_says_that_answers_are_not_repeatable_and_how_long_a_batch_may_wait() -> None:
+def test_explain_says_how_long_answers_are_kept_and_how_long_a_batch_may_wait() -> None:
     step = lookup("person", person, on="id", output="tier INT", on_failure="null", cache=cache(ttl="1 hour"))
     assert step.state_description == (
-        "none; each worker caches answers as hr.cache(ttl='1 hour', size=100000); answers are not repeatable: a "
-        "batch that runs again requests them again and may get others; a task waits at most 6 seconds x ceil(its "
-        "distinct keys / 100) + 2 seconds"
+        "none; each worker caches answers as hr.cache(ttl='1 hour', size=100000); answers are stored until their batch "
+        "is done, so that it has the same rows when it runs again; a task waits at most 6 seconds x ceil(its distinct "
+        "keys / 100) + 2 seconds"
     )
 
 
