@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -40,11 +41,20 @@ def test_a_driver_that_cannot_write_waits_and_goes_on_and_its_process_may_start_
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
 
     write, append = LocalStorage._write, history.append
+
+    def writing(at: LocalStorage, file: Path, content: Any) -> None:
+        full(file)
+        write(at, file, content)
+
+    def appending(at: Path, entry: history.HistoryEntry) -> None:
+        full(at / history.FILE)
+        append(at, entry)
+
     monkeypatch.setattr("headrace.runtime.flow.ROOM_SECONDS", 0.01)
     running = copy.start(checkpoint=checkpoint, mode=hr.micro_batch("20 milliseconds"), spark=spark)
     wait_for(lambda: history.newest(checkpoint / "copy") is not None, "the first batch is done")
-    monkeypatch.setattr(LocalStorage, "_write", lambda at, file, content: (full(file), write(at, file, content)))
-    monkeypatch.setattr(history, "append", lambda at, entry: (full(at / history.FILE), append(at, entry)))
+    monkeypatch.setattr(LocalStorage, "_write", writing)
+    monkeypatch.setattr(history, "append", appending)
     (landing / "2.json").write_text('{"id": "2"}\n')
     wait_for(lambda: refused and committed_rows(tmp_path / "out").height == 2, "there is room")
     running.stop()

@@ -34,7 +34,7 @@ class BatchAnswers:
         self._number = 0
         earlier = self._of_earlier_drivers() if task.runs_again else ()
         found = pl.concat([nothing, *earlier]).unique(self._on, keep="first", maintain_order=True)
-        self.known = found.join(keys, on=self._on, how="semi", maintain_order="left")
+        self.known: pl.DataFrame = found.join(keys, on=self._on, how="semi", maintain_order="left")
         """What counts already."""
         while (answers := self._stored()) is not None:
             self._take(answers)
@@ -49,7 +49,7 @@ class BatchAnswers:
                 self._take(answers)
                 break
             self._take(read_rows(self._storage, self._file))
-        return self.known[before:]
+        return self.known.slice(before)
 
     @property
     def _file(self) -> str:
