@@ -112,19 +112,25 @@ class FlowOutputs:
         stop the other; and once more after that, when the other can write no more.
         """
         self._check_targets()
+        stored = [
+            (output.name, sink, output.stored_in(sink, frame))
+            for output, frame in ((each, self._frame_of(each)) for each in self.all)
+            for sink in output.sinks
+        ]
+        for _, sink, frame in stored:
+            self._check_columns(sink, frame)
         writers = {(output, id(sink)): self._check_marks(output, sink) for output, sink in self._sinks()}
-        for output in self.all:
-            given = output.given
-            frame = self.side_frame(given, []) if isinstance(given, SideOutput) else given
-            for sink in output.sinks:
-                stored = output.stored_in(sink, frame)
-                with self._reachable(sink):
-                    if isinstance(sink, TaskSink):
-                        self._prepare(sink, output.name, stored, writers[output.name, id(sink)])
-                    else:
-                        sink.prepare(stored)
-        for output_name, sink in self._sinks():
-            self._check_marks(output_name, sink)
+        for output, sink, frame in stored:
+            with self._reachable(sink):
+                if isinstance(sink, TaskSink):
+                    sink.prepare(polars_schema(frame.schema), writers[output, id(sink)], self.epoch)
+                else:
+                    sink.prepare(frame)
+        for output, sink in self._sinks():
+            self._check_marks(output, sink)
+
+    def _frame_of(self, output: SinkedOutput) -> DataFrame:
+        return self.side_frame(output.given, []) if isinstance(output.given, SideOutput) else output.given
 
     def _check_targets(self) -> None:
         for output in self.all:
@@ -197,17 +203,16 @@ class FlowOutputs:
                 "address.",
             ) from None
 
-    def _prepare(self, sink: TaskSink, output: str, frame: DataFrame, writers: Sequence[str]) -> None:
-        columns = polars_schema(frame.schema)
+    def _check_columns(self, sink: AnySink, frame: DataFrame) -> None:
         existing = flat_paths(frame.schema)
-        unknown = [column for column in sink.partition_by if column not in existing]
+        wanted = sink.partition_by if isinstance(sink, TaskSink) else ()
+        unknown = [column for column in wanted if column not in existing]
         if unknown:
             raise DefinitionError(
                 "COLUMN_UNKNOWN",
                 f"{sink.place} of flow {self.node.name!r} needs column {unknown[0]!r}, which the rows do not have. "
                 f"Existing columns: {', '.join(existing)}. Correct {sink!r}, or select the column before hr.write.",
             )
-        sink.prepare(columns, writers, self.epoch)
 
     def side_frame(self, side: SideOutput, files: Sequence[str]) -> DataFrame:
         """The rows of a side output in these files, with the user's transformation."""

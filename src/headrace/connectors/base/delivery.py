@@ -71,7 +71,8 @@ def flat_paths(schema: StructType, prefix: str = "", inside: str = "") -> dict[s
         name, path = f"{prefix}{field.name}", f"{inside}{quoted(field.name)}"
         paths[name] = path
         if isinstance(field.dataType, StructType):
-            paths = flat_paths(field.dataType, f"{name}_", f"{path}.") | paths
+            for nested, inner in flat_paths(field.dataType, f"{name}_", f"{path}.").items():
+                paths.setdefault(nested, inner)
     return paths
 
 

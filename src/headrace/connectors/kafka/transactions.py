@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from headrace.connectors.base.sink import Mark, Unreachable, WriterBatch, already_written, check_epoch
 from headrace.connectors.kafka.client import (
@@ -32,6 +32,13 @@ CLAIMED = 0
 TAKE_OVER = 20.0
 """Seconds in which a broker must have ended the predecessor's transaction."""
 GLANCE = 1.0
+_CHOOSING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+"""While brokers settle which of them knows a group, as when the first group is asked for."""
+ASK_AGAIN_SECONDS = 0.1
 KEPT = 8
 """How many writers' clients a worker keeps; each has its own threads and connections."""
 CLAIMS = 5
@@ -259,8 +266,18 @@ def read_mark_of(cluster: Cluster, topic: str, writer: str) -> Mark | None:
 
 
 def _stored(cluster: Cluster, group: Consumer, topic: str, limit: float) -> MarkOffset | None:
-    ask = [TopicPartition(topic, 0)]
-    [position] = cluster.answer(lambda: group.committed(ask, timeout=limit), limit=limit)
+    deadline = time.monotonic() + limit
+
+    def committed() -> list[TopicPartition]:
+        while True:
+            try:
+                return group.committed([TopicPartition(topic, 0)], timeout=max(0.0, deadline - time.monotonic()))
+            except KafkaException as problem:
+                if problem.args[0].code() not in _CHOOSING or time.monotonic() > deadline:
+                    raise
+            time.sleep(ASK_AGAIN_SECONDS)
+
+    [position] = cluster.answer(committed, limit=limit)
     if position.error is not None:
         raise cluster.failure(position.error)
     return read_mark(position)

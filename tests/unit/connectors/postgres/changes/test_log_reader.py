@@ -88,7 +88,7 @@ def test_a_value_that_does_not_fit_is_a_dead_letter_and_nan_in_a_decimal_column_
     [letter] = read.dead.rows(named=True)
     assert (letter["position"], letter["reason"]) == (2, "WRONG_TYPE")
     assert letter["detail"] == 'column note is DECIMAL(3,1), found "0.55"'
-    assert b'"note":"0.55"' in letter["raw"]
+    assert b'"note": "0.55"' in letter["raw"]
 
 
 def test_a_row_whose_values_cannot_be_decoded_is_alone_a_dead_letter(
