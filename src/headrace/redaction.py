@@ -32,9 +32,9 @@ _URL_IN_TEXT = re.compile(rf"\b{_USER}:[^\s'\"]{{0,500}}@")
 _QUERY = re.compile(r"(pass(?:word|wd|phrase)=)([^&]*)", re.IGNORECASE)
 _NAMED = r"((?:pass(?:word|wd|phrase)|secret|token|jaas|authorization|cookie|api[-_]?key)[\w.-]{0,40}"
 _IN_CODE = re.compile(
-    rf"""{_NAMED}["']?\s*[:=]\s*)(?!["']\*\*\*)("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""", re.IGNORECASE
+    rf"""{_NAMED}(?:=|["']\s*:\s*))(?!["']\*\*\*)("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""", re.IGNORECASE
 )
-"""What code or JSON calls a password, in quotes."""
+"""What an argument or an entry of a dict calls a password; a condition of SQL has spaces around its =."""
 _IN_DSN = re.compile(r"""(pass(?:word|wd|phrase)=)(?!hr\.|\*\*\*)[^\s,;&'")]+""", re.IGNORECASE)
 _LONGEST = 10_000
 """A secret may be cut that is longer than this."""
@@ -59,7 +59,7 @@ def learn(secret: str) -> str:
     >>> redacted(f"401 no user {learn('hunter2')} here")
     '401 no user *** here'
     """
-    if len(secret) >= SHORTEST and secret not in _known.secrets:
+    if len(secret.strip()) >= SHORTEST and secret not in _known.secrets:
         _redact_logs()
         with _known.lock:
             _known.secrets.add(secret)
@@ -78,7 +78,7 @@ def learn_address(url: str) -> str:
     return url
 
 
-def known_secrets() -> str | None:
+def secrets_pattern() -> str | None:
     """A regular expression for the secrets that this process knows, in Python and in Polars; None if it knows none."""
     return None if _known.pattern is None else _known.pattern.pattern
 
@@ -120,7 +120,7 @@ def is_torn(url: str, *, by: str = "/?#") -> bool:
 
 @contextmanager
 def redacting() -> Iterator[None]:
-    """Let errors pass without secrets in their texts, also those of the errors that caused them."""
+    """Let errors pass without the known secrets in their texts, also those of the errors that caused them."""
     try:
         yield
     except Exception as error:
@@ -131,21 +131,21 @@ def redacting() -> Iterator[None]:
 
 
 def redacted_error(error: BaseException) -> BaseException:
-    """The error with its texts redacted; another in its place where they cannot be changed."""
+    """The error without the known secrets in its texts; another in its place where they cannot be changed."""
     if error.__cause__ is not None:
         error.__cause__ = redacted_error(error.__cause__)
     if error.__context__ is not None:
         error.__context__ = redacted_error(error.__context__)
     if _leaks(error):
-        error.args = (redacted(str(error)),)
+        error.args = (_without_known(str(error)),)
     if _leaks(error):
-        return RuntimeError(redacted("".join(traceback.format_exception_only(error)).strip()))
+        return RuntimeError(_without_known("".join(traceback.format_exception_only(error)).strip()))
     return error
 
 
 def _leaks(error: BaseException) -> bool:
     said = "".join(traceback.format_exception_only(error))
-    return redacted(said) != said
+    return _without_known(said) != said
 
 
 def _without_known(text: str) -> str:
@@ -157,7 +157,7 @@ def _forms(secret: str) -> Iterator[str]:
     # What follows the first word: of "Bearer 7f3a" somebody may repeat the second half.
     parts = {secret, *secret.splitlines(), *(rest for rest in secret.split(" ", 1)[1:] if len(rest) >= _ALONE)}
     for text in parts:
-        if len(text) < SHORTEST:
+        if len(text.strip()) < SHORTEST:
             continue
         data = text.encode(errors="surrogateescape")
         quoted = {quote(data, safe=safe) for safe in ("", "/")} | {quote_plus(data)}

@@ -12,7 +12,7 @@ from pyarrow import ipc
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.checkpoint.storage import Storage
-from headrace.redaction import HIDDEN, known_secrets
+from headrace.redaction import HIDDEN, secrets_pattern
 from headrace.schemas import MOMENT, arrow_batches, spark_schema
 from headrace.wheel.task import SIDE, Task
 
@@ -86,7 +86,7 @@ def dead_letters(dead: pl.DataFrame, *, source: str, origin: str, batch: int, cl
 
 
 def _redacted(text: pl.Expr) -> pl.Expr:
-    secrets = known_secrets()
+    secrets = secrets_pattern()
     return text if secrets is None else text.str.replace_all(secrets, HIDDEN)
 
 
