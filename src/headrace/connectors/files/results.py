@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from headrace.stability import stable
 from headrace.storage import COMMITS
 
 _BATCH, _ROW = "__batch", "__row"
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
+"""What Spark would take for a pattern in the name of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class Results:
         versions = self._versions() if latest else None
         kinds: dict[tuple[str, str], list[str]] = defaultdict(list)
         for listing in self.listings:
-            kinds[listing.format, listing.schema] += (f"{self._root}/{file}" for file in listing.files)
+            files = (_PATTERN.sub(r"\\\g<0>", f"{self._root}/{file}") for file in listing.files)
+            kinds[listing.format, listing.schema] += files
         # A value that does not fit its column must not become null.
         reads = (
             spark.read.schema(schema).option("mode", "FAILFAST").format(format).load(files)
@@ -121,9 +125,10 @@ class Results:
         """The rows of the batches from one on, with the number of each."""
         frames: list[pl.DataFrame] = []
         for number, listing in enumerate(self.listings[first:]):
-            for file in (self._root / name for name in listing.files):
+            # As bytes: Polars too takes some names for patterns.
+            for content in ((self._root / file).read_bytes() for file in listing.files):
                 is_parquet = listing.format == "parquet"
-                rows = pl.read_parquet(file) if is_parquet else pl.read_ndjson(file, infer_schema_length=None)
+                rows = pl.read_parquet(content) if is_parquet else pl.read_ndjson(content, infer_schema_length=None)
                 frames.append(rows.with_columns(pl.lit(number).alias(_BATCH)))
         return pl.concat(frames, how="diagonal_relaxed")
 

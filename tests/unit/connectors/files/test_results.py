@@ -62,6 +62,14 @@ def test_all_rows_are_those_of_all_batches_as_sparks_own_reader_sees_them(spark:
 
 
 @pytest.mark.parametrize("format", ["parquet", "json"])
+def test_a_folders_name_is_not_a_pattern(spark: SparkSession, tmp_path: Path, format: Format) -> None:
+    root = tmp_path / "out [1] {a,b} *? %20\\"
+    _write(spark, root, [_row(1, 0)], [_row(2, 1)], format=format)
+    assert _spent(hr.read_results(spark, root)) == [1, 2]
+    assert _spent(hr.read_results(spark, root, latest=True)) == Results(root).latest()["spent"].to_list() == [2]
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
 def test_the_latest_are_the_last_revisions_and_what_was_taken_back_is_gone(
     spark: SparkSession, tmp_path: Path, format: Format
 ) -> None:

@@ -145,6 +145,25 @@ def test_a_driver_that_wakes_after_its_successor_listed_the_batch_leaves_the_suc
     assert list((tmp_path / "_staging").iterdir()) == []
 
 
+def test_of_two_drivers_that_have_both_staged_a_batch_the_first_to_move_it_into_place_counts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, beside = FileSink.publish, tmp_path / "_beside"
+
+    def slow(self: FileSink, staging: Path, *given: Any) -> bool:
+        monkeypatch.setattr(FileSink, "publish", publish)
+        # The other one has looked for what is left over before this attempt began.
+        staging.rename(beside)
+        assert self.write(_rows(spark, 7), BATCH) == hr.Written(7, 7)
+        beside.rename(staging)
+        return publish(self, staging, *given)
+
+    monkeypatch.setattr(FileSink, "publish", slow)
+    assert hr.to_files(tmp_path).write(_rows(spark, 10), BATCH) == hr.Written(10, 0, already_marked=7)
+    assert _listed(tmp_path) == list(range(7))
+    assert list((tmp_path / "_staging").iterdir()) == []
+
+
 def test_a_folder_that_is_removed_while_a_batch_is_written_is_an_error_though_tasks_make_it_anew(
     spark: SparkSession, tmp_path: Path
 ) -> None:
