@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 
 from headrace.cli.checkpoints import AsJson
 from headrace.connectors.files.results import Results
+from headrace.observe.shown import ShownTable
 from headrace.rendering import json_rows
 
 
@@ -32,24 +31,7 @@ def show(
     if as_json:
         print(json.dumps([json.loads(row) for row in json_rows(shown)], indent=2, ensure_ascii=False))
         return
-    table = Table(*(Column(name, overflow="fold") for name in shown.columns), header_style="bold")
-    for row in shown.iter_rows():
-        table.add_row(*map(_text, row))
     # Values and names must not be read as markup.
     console = Console(markup=False, emoji=False, highlight=False)
-    console.print(table)
+    console.print(ShownTable.of(shown).as_rich())
     console.print(f"{known:,} rows" if known == shown.height else f"the last {shown.height:,} of {known:,} rows")
-
-
-def _text(value: object) -> str:
-    """A value for people; a window is the text of its start and its end."""
-    match value:
-        case None:
-            return ""
-        case datetime():
-            return value.replace(tzinfo=None).isoformat(sep=" ").removesuffix(":00")
-        case {"start": start, "end": end}:
-            begin, (day, time) = _text(start), _text(end).split()
-            return f"{begin} to {time if begin.startswith(day) else f'{day} {time}'}"
-        case _:
-            return str(value)

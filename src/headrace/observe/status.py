@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Column, Table
+from rich.text import Text
 
 from headrace.checkpoint.outages import Outage, outages
 from headrace.checkpoint.storage import LocalStorage
 from headrace.event_time.strategy import BEGINNING, END, EPOCH
 from headrace.observe import history
 from headrace.observe.history import HistoryEntry
+from headrace.observe.shown import ShownTable
 
 WIDE = 124
 
 
 @dataclass(frozen=True, slots=True)
 class FlowStatus:
-    """A flow after its newest batch; rows are counted over all batches, times are microseconds."""
+    """A flow after its newest batch; rows are counted over all batches."""
 
     flow: str
     batch: int
@@ -30,9 +32,10 @@ class FlowStatus:
     dead: int
     late: int
     out: int
-    watermark: int
-    lag: int | None
-    """How far the watermark is behind the clock of the newest batch; None before the first and after the last row."""
+    watermark: datetime | None
+    """None before the first row and after the end of time."""
+    lag: timedelta | None
+    """How far the watermark is behind the clock of the newest batch."""
     seconds: float
     state_rows: int
     state_bytes: int
@@ -42,12 +45,20 @@ class FlowStatus:
     """The sinks that do not answer, and why."""
     read_once: Mapping[str, bool] = field(default_factory=dict)
     """Of each source that tasks read, whether no batch has read anything of it twice."""
+    drained: bool = False
+    """Whether the flow has come to the end of time."""
+
+    @property
+    def shown_watermark(self) -> str:
+        """The watermark for people."""
+        if self.watermark is None:
+            return shown_moment(END if self.drained else BEGINNING)
+        return f"{self.watermark:%Y-%m-%d %H:%M:%S}"
 
     def to_json(self) -> dict[str, object]:
         """Plain values for machines; the watermark is null before the first row and after the end of time."""
-        moment = shown_moment(self.watermark) if self.lag is not None else None
-        lag = None if self.lag is None else self.lag / 1_000_000
-        return {**asdict(self), "watermark": moment, "drained": self.watermark == END, "lag": lag}
+        moment = None if self.watermark is None else self.shown_watermark
+        return {**asdict(self), "watermark": moment, "lag": None if self.lag is None else self.lag.total_seconds()}
 
 
 def statuses(checkpoint: Path) -> list[FlowStatus]:
@@ -55,15 +66,17 @@ def statuses(checkpoint: Path) -> list[FlowStatus]:
     everywhere = outages(LocalStorage(checkpoint))
     newest = {flow: history.newest(checkpoint / flow) for flow in history.flows(checkpoint)}
     return [
-        _status(flow, entry, everywhere + outages(LocalStorage(checkpoint / flow)))
+        status_of(flow, entry, everywhere + outages(LocalStorage(checkpoint / flow)))
         for flow, entry in newest.items()
         if entry is not None
     ]
 
 
-def _status(flow: str, newest: HistoryEntry, waiting: list[Outage]) -> FlowStatus:
+def status_of(flow: str, newest: HistoryEntry, waiting: list[Outage]) -> FlowStatus:
+    """The status of a flow, from what its newest batch and its outages say."""
     rows = newest.total
     watermark = min(newest.watermarks.values(), default=BEGINNING)
+    moment = EPOCH + timedelta(microseconds=watermark) if BEGINNING < watermark < END else None
     return FlowStatus(
         flow,
         newest.batch,
@@ -71,14 +84,15 @@ def _status(flow: str, newest: HistoryEntry, waiting: list[Outage]) -> FlowStatu
         rows.dead,
         rows.late,
         rows.out("main"),
-        watermark,
-        newest.clock - watermark if BEGINNING < watermark < END else None,
+        moment,
+        None if moment is None else timedelta(microseconds=newest.clock - watermark),
         newest.seconds.batch,
         newest.state.rows,
         newest.state.bytes,
         sum(newest.unread.values()),
         tuple(sorted({f"{outage.sink} ({outage.reason})" for outage in waiting})),
         rows.read_once,
+        watermark == END,
     )
 
 
@@ -88,6 +102,18 @@ def status_view(flows: list[FlowStatus], *, width: int) -> Group:
     again = ((flow.flow, source) for flow in flows for source, once in flow.read_once.items() if not once)
     lines += [f"[yellow]{flow} has read rows of {source} more than once; they count once[/]" for flow, source in again]
     return Group(status_table(flows, width=width), *lines)
+
+
+def shown_status(flows: Mapping[str, FlowStatus | None], states: Mapping[str, str]) -> ShownTable:
+    """A line for each flow, with what it is doing; the other columns are empty before its first batch."""
+    cells = {
+        name: {} if flow is None else {column: Text.from_markup(cell).plain for column, cell in _shown(flow).items()}
+        for name, flow in flows.items()
+    }
+    columns = list(dict.fromkeys(["flow", "state", *(column for shown in cells.values() for column in shown)]))
+    rows = [{"flow": name, "state": states[name], **shown} for name, shown in cells.items()]
+    lines = [[row.get(column, "") for column in columns] for row in rows]
+    return ShownTable(columns, lines, numbers=frozenset(columns[2:]))
 
 
 def status_table(flows: list[FlowStatus], *, width: int) -> Table:
@@ -113,8 +139,8 @@ def _shown(flow: FlowStatus) -> dict[str, str]:
         "dead": f"[red]{flow.dead:,}[/]" if flow.dead else "0",
         "late": f"[yellow]{flow.late:,}[/]" if flow.late else "0",
         "out": f"{flow.out:,}",
-        "watermark (UTC)": shown_moment(flow.watermark),
-        "lag": "-" if flow.lag is None else shown_length(flow.lag),
+        "watermark (UTC)": flow.shown_watermark,
+        "lag": "-" if flow.lag is None else shown_length(flow.lag // timedelta(microseconds=1)),
         "seconds": f"{flow.seconds:.2f}",
         "state rows": f"{flow.state_rows:,}",
         "state size": shown_size(flow.state_bytes),
