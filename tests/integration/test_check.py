@@ -45,8 +45,8 @@ def _refused(pipeline: Pipeline, place: Any, spark: SparkSession, **options: Any
     return raised.value.id
 
 
-KAFKA = {"servers": NOBODY}
-TABLE = {"dsn": "host=127.0.0.1 port=1"}
+KAFKA: dict[str, Any] = {"servers": NOBODY}
+TABLE: dict[str, Any] = {"dsn": "host=127.0.0.1 port=1"}
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_a_table_that_does_not_take_the_rows_is_found_and_not_created(
         database.execute(f"create view {name}_view as select id from {name}")
         database.execute(f"create table {name}_ruled (id text primary key)")
         database.execute(f"create rule quiet as on insert to {name}_ruled do instead nothing")
-    wrong = {
+    wrong: dict[str, tuple[str, dict[str, Any], str]] = {
         "COLUMN_MISSING": ("account", {}, name),
         "COLUMN_TYPE": ("amount", {}, name),
         "COLUMN_GENERATED": ("amount AS n", {}, name),

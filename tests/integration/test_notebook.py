@@ -15,10 +15,14 @@ pytestmark = pytest.mark.full
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "how-to" / "notebook.ipynb"
 
 
+def _notebook() -> Any:
+    return nbformat.reads(NOTEBOOK.read_text(encoding="utf-8"), as_version=4)  # type: ignore[no-untyped-call]
+
+
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """The code cells after a run in an empty folder."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = _notebook()
     folder = tmp_path_factory.mktemp("notebook")
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -60,5 +64,5 @@ def test_the_results_are_read_back(cells: list[Any]) -> None:
 
 
 def test_the_notebook_is_kept_without_the_outputs_of_a_run() -> None:
-    code = [cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.cell_type == "code"]
+    code = [cell for cell in _notebook().cells if cell.cell_type == "code"]
     assert [cell.outputs for cell in code] == [[] for _ in code]

@@ -69,7 +69,8 @@ class Preview:
             height = table.rows.height
             count = f"{height:,} row{'' if height == 1 else 's'}"
             shown = count if height <= self.most else f"the first {self.most:,} of {count}"
-            yield ShownTable.of(table.rows.head(self.most), title=table.name, note=f"{table.about}, {shown}")
+            about = {"title": table.name, "note": f"{table.about}, {shown}"}
+            yield ShownTable.of(table.rows.head(self.most), **about) if height else ShownTable((), (), **about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +79,16 @@ class Captured(DriverSink):
 
     guarantee: ClassVar[Guarantee] = "at_least_once"
     name: str
-    about: str
     found: dict[str, PreviewTable]
+
+    @property
+    def target(self) -> str:
+        return f"preview of {self.name!r}"
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
         table = frame.toArrow()
-        rows = pl.concat([*map(from_arrow, table.to_batches())] or [pl.DataFrame(table.schema.empty_table())])
-        self.found[self.name] = PreviewTable(self.name, self.about, rows)
+        rows = pl.concat([*map(from_arrow, table.to_batches())] or [pl.DataFrame(pl.from_arrow(table))])
+        self.found[self.name] = replace(self.found[self.name], rows=rows)
         return Written(rows.height, rows.height)
 
 
@@ -140,36 +144,41 @@ def _run(graph: Graph, node: FlowNode, session: SparkSession, renewal: Renewal) 
     letters = committed_rows(flow.folder / DEAD_LETTERS)
     if not letters.is_empty():
         shown = letters.select("source", "reason", "detail", "raw")
-        found[DEAD_LETTERS] = PreviewTable(DEAD_LETTERS, "rows that could not be read", shown)
-    order = [*node.sources, DEAD_LETTERS]
-    return sorted(found.values(), key=lambda table: order.index(table.name) if table.name in order else len(order))
+        found[DEAD_LETTERS] = replace(found[DEAD_LETTERS], rows=shown)
+    return [table for table in found.values() if table.name != DEAD_LETTERS or table.rows.height]
 
 
 def _captured(graph: Graph, node: FlowNode, found: dict[str, PreviewTable]) -> FlowNode:
-    """The flow with all that its sources and steps give as its outputs, and with none of its sinks."""
-    read = dict(pair for main in node.mains for pair in sources_read(graph, main.frame))
-    frames = [(name, "source", graph.frame_of_origin(origin)) for name, origin in read.items()]
+    """The flow with all that its sources and steps give as its outputs, and with none of its sinks.
+
+    ``found`` gets a table for each, in the order in which they are shown.
+    """
+    written = {id(main.frame): _to(main.sinks) for main in node.mains}
+    beside = {(side.step, side.name): _to(sinks) for side, sinks in node.side_sinks}
+    mains: list[MainOutput] = []
+    sides: list[tuple[SideOutput, tuple[AnySink, ...]]] = []
+
+    def expect(name: str, about: str, columns: Any = None) -> tuple[AnySink, ...]:
+        found[name] = PreviewTable(name, about, pl.DataFrame(schema=columns))
+        return (Captured(name, found),)
+
+    def show(name: str, about: str, frame: DataFrame) -> None:
+        mains.append(MainOutput(name, frame, expect(name, about + written.pop(id(frame), "")), False))
+
+    for name, origin in dict(pair for main in node.mains for pair in sources_read(graph, main.frame)).items():
+        if (frame := graph.frame_of_origin(origin)) is not None:
+            show(name, "source", frame)
+    expect(DEAD_LETTERS, "rows that could not be read or processed")
     for name in node.steps:
-        passed = graph.steps[name].passed
-        frames.append((name, "step", graph.main_outputs[name] if passed is None else passed.frame))
-    mains = [(name, about, frame) for name, about, frame in frames if frame is not None]
-    sinks = {id(main.frame): main.sinks for main in node.mains}
-    shown = {id(frame) for _, _, frame in mains}
-    mains = [(name, f"{about}{_to(sinks.get(id(frame), ()))}", frame) for name, about, frame in mains]
-    mains += [
-        (f"{node.name}.{main.name}", f"output{_to(main.sinks)}", main.frame)
-        for main in node.mains
-        if id(main.frame) not in shown
-    ]
-    outputs = [MainOutput(name, frame, (Captured(name, about, found),), False) for name, about, frame in mains]
-    given = {(side.step, side.name): sinks for side, sinks in node.side_sinks}
-    sides = []
-    for name in node.steps:
-        for side in graph.steps[name].side_outputs:
-            called, about = f"{name}.{side}", f"side output{_to(given.get((name, side), ()))}"
-            output = SideOutput(name, side, graph.main_outputs[name])
-            sides.append((output, (Captured(called, about, found),)))
-    return replace(node, mains=tuple(outputs), side_sinks=tuple(sides))
+        step = graph.steps[name]
+        show(name, "step", graph.main_outputs[name] if step.passed is None else step.passed.frame)
+        for side, columns in step.side_outputs.items():
+            sinks = expect(f"{name}.{side}", f"side output{beside.get((name, side), '')}", columns)
+            sides.append((SideOutput(name, side, graph.main_outputs[name]), sinks))
+    for main in node.mains:
+        if id(main.frame) in written:
+            show(f"{node.name}.{main.name}", "output", main.frame)
+    return replace(node, mains=tuple(mains), side_sinks=tuple(sides))
 
 
 def _to(sinks: Iterable[AnySink]) -> str:
