@@ -69,8 +69,9 @@ class Preview:
             height = table.rows.height
             count = f"{height:,} row{'' if height == 1 else 's'}"
             shown = count if height <= self.most else f"the first {self.most:,} of {count}"
-            about = {"title": table.name, "note": f"{table.about}, {shown}"}
-            yield ShownTable.of(table.rows.head(self.most), **about) if height else ShownTable((), (), **about)
+            title, note = table.name, f"{table.about}, {shown}"
+            first = table.rows.head(self.most)
+            yield ShownTable.of(first, title=title, note=note) if height else ShownTable((), (), title, note)
 
 
 @dataclass(frozen=True, slots=True)
