@@ -61,8 +61,7 @@ def test_a_flow_that_has_failed_says_why(place: Any, spark: SparkSession) -> Non
     place.land("1", ("1", "a", 1, "10:00:00"))
     running = _pipeline(place, Refusing()).start(checkpoint=place.checkpoint, spark=spark)
     with pytest.raises(ValueError, match="no"):
-        while not running.wait(0.2):
-            pass
+        running.wait()
     assert running.status() == {"spend": None}
     html = running._repr_html_()
     assert "<td>failed</td>" in html

@@ -21,6 +21,9 @@ _STYLE = """<style>
 .headrace .note { opacity: .7; font-weight: 400 }
 </style>"""
 
+MOST_COLUMNS = 3
+"""Of a table that is turned."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShownTable:
@@ -39,6 +42,15 @@ class ShownTable:
         """The rows of a frame."""
         numbers = frozenset(name for name, kind in rows.schema.items() if kind.is_numeric())
         return cls(rows.columns, [[*map(shown_value, row)] for row in rows.iter_rows()], title, note, numbers)
+
+    def fitting(self, console: Console) -> Table:
+        """For a console: few rows that are wider than it are turned, each into a column."""
+        table = self.as_rich()
+        endless = console.options.update(max_width=10_000)
+        if len(self.rows) > MOST_COLUMNS or console.measure(table, options=endless).maximum <= console.width:
+            return table
+        first, *others = zip(self.columns, *self.rows, strict=True)
+        return ShownTable(first, others).as_rich()
 
     def as_rich(self) -> Table:
         """For a console, which must not take values for markup."""
@@ -96,7 +108,7 @@ def as_text(tables: Iterable[ShownTable]) -> str:
             if table.title:
                 console.print(f"{table.title}  {table.note}".rstrip())
             if table.columns:
-                console.print(table.as_rich())
+                console.print(table.fitting(console))
     return captured.get().rstrip("\n")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
+import pytest
 
 from headrace.observe.shown import ShownTable, as_html, as_text, shown_value
 
@@ -39,3 +40,13 @@ def test_values_are_shown_as_people_write_them() -> None:
     assert shown_value([window, None, {"a": 1, "b": "x"}]) == f"[{shown_value(window)}, , {{a: 1, b: x}}]"
     assert shown_value(b"\xffraw") == "\ufffdraw"
     assert shown_value(hour.replace(second=1, microsecond=5)) == "2026-01-05 10:00:01.000005"
+
+
+def test_few_rows_that_are_too_wide_become_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    wide = pl.DataFrame({"flow": ["spend"], **{f"number {n}": [n] for n in range(20)}})
+    lines = as_text([ShownTable.of(wide)]).splitlines()
+    assert max(map(len, lines)) <= 30
+    assert any(line.split() == ["│", "number", "19", "│", "19", "│"] for line in lines)
+    many = as_text([ShownTable.of(pl.concat([wide] * 4))]).splitlines()
+    assert max(map(len, many)) == 80
