@@ -147,7 +147,7 @@ def test_a_checkpoint_that_does_not_fit_is_found_and_stays_as_it_is(place: Any, 
 def test_a_checkpoint_that_is_not_whole_or_was_drained_is_found(place: Any, spark: SparkSession) -> None:
     place.land("1", ("1", "a", 1, "10:00:00"))
     _run(_hourly(place), place, spark)
-    [segment] = (place.checkpoint / "spend" / "state").rglob("*.arrow")
+    segment, *_ = (place.checkpoint / "spend" / "state").rglob("*.arrow")
     kept = segment.read_bytes()
     segment.unlink()
     found = _errors(_hourly(place), spark, checkpoint=place.checkpoint)
@@ -161,6 +161,21 @@ def test_a_checkpoint_that_is_not_whole_or_was_drained_is_found(place: Any, spar
     out.rename(place.root / "gone")
     found = _errors(_hourly(place), spark, checkpoint=place.checkpoint, connect=True)
     assert [each.id for each in found] == ["CHECKPOINT_DRAINED", "MARK_LOST"]
+
+
+def test_marks_in_servers_are_compared_with_the_checkpoint(
+    place: Any, spark: SparkSession, postgres: Service, redis_server: Service
+) -> None:
+    name = f"check_{uuid.uuid4().hex}"
+    place.land("1", ("1", "a", 1, "10:00:00"))
+    sinks = hr.to_postgres(name, dsn=postgres.url), hr.to_redis(redis_server.url, key=f"{name}:{{id}}")
+    pipeline = _copy(place, *sinks, columns="id")
+    _run(pipeline, place, spark)
+    assert _errors(pipeline, spark, checkpoint=place.checkpoint, connect=True) == []
+    with psycopg.connect(postgres.dsn, autocommit=True) as database:
+        database.execute("delete from headrace_marks where target = %s", [name])
+    [found] = _errors(pipeline, spark, checkpoint=place.checkpoint, connect=True)
+    assert found.id == "MARK_LOST" == _refused(pipeline, place, spark, checkpoint=place.checkpoint)
 
 
 def test_a_checkpoint_that_is_in_use_can_be_checked(place: Any, spark: SparkSession) -> None:
