@@ -224,14 +224,14 @@ class KafkaSink:
     def check_columns(self, columns: Mapping[str, pl.DataType]) -> None:
         for name in self.partition_by:
             if name not in columns:
-                raise HeadraceError(
+                raise DefinitionError(
                     "KEY_UNKNOWN",
                     f"{self.place}: key {name!r} is not a column. Existing columns: {', '.join(columns)}.",
                 )
         if self.format == "raw":
             others = sorted(set(columns) - {"value", *self.partition_by})
             if not isinstance(columns.get("value"), pl.Binary | pl.String) or others:
-                raise HeadraceError(
+                raise DefinitionError(
                     "RAW_COLUMNS",
                     f"{self.place}: format='raw' writes a column 'value' of bytes or text, and key= another; these "
                     f"rows have {', '.join(columns)}. Select these columns, or use format='json'.",
