@@ -173,7 +173,7 @@ def test_an_existing_column_takes_what_it_can_keep(
 
 def test_both_types_are_named_when_they_do_not_fit() -> None:
     there = {"n": TargetColumn("text", "S", "text", False)}
-    with pytest.raises(HeadraceError, match=r"COLUMN_TYPE.*'n' is text, the rows have Int64.*bigint"):
+    with pytest.raises(HeadraceError, match=r"COLUMN_TYPE.*'n' is text, the rows have BIGINT.*bigint"):
         check_columns(there, {"n": pl.Int64()}, "table spend", upserts=False)
 
 
