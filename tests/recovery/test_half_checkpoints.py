@@ -43,6 +43,10 @@ MIXTURES: list[Mixture] = [
     dict(zip(PARTS, chosen, strict=True)) for chosen in product(*[("latest", "older", "lost")] * 4, ("latest", "lost"))
 ]
 SAMPLE = [mixture for mixture in MIXTURES if mixture["log"] != "latest" or mixture["sides"] != "latest"][::31]
+WHOLE: Mixture = dict.fromkeys(PARTS, "latest")
+ONE_BY_ONE: list[Mixture] = [
+    {**WHOLE, part: moment} for part in PARTS if part != "lease" for moment in ("older", "lost")
+]
 REFUSALS = {"CHECKPOINT_INCOMPLETE", "CHECKPOINT_FORKED", "MARK_LOST"}
 Rows = list[tuple[Any, ...]]
 
@@ -219,6 +223,29 @@ def check_mixtures(new_place: Callable[..., Place], sink: str, mixtures: list[Mi
     assert refused <= REFUSALS
     place.run(place.latest)
     place.check_all(place.latest)
+
+
+@pytest.mark.parametrize("sink", SINKS)
+def test_a_copy_that_is_put_back_or_run_in_turn_and_one_that_lacks_a_part_are_refused(
+    sink: str, new_place: Callable[..., Place]
+) -> None:
+    place = new_place(sink, interrupted=False)
+    for mixture in (dict.fromkeys(PARTS, "older"), *ONE_BY_ONE):
+        problem = place.refusal(place.mixed(mixture))
+        assert problem is not None, mixture
+        assert problem.id in REFUSALS, (mixture, problem)
+    copied = place.root / "copied"
+    shutil.copytree(place.latest, copied)
+    place.run(copied)
+    place.check_all(copied)
+    # Now both would write a batch of the same number, with the same rows or, after another file, with others.
+    for files in (ALL, ALL + 1):
+        place.land(files)
+        problem = place.refusal(place.latest, files_per_batch=2)
+        assert problem is not None
+        assert problem.id == "CHECKPOINT_FORKED", problem
+    place.run(copied)
+    place.check_all(copied)
 
 
 @pytest.mark.full
