@@ -492,7 +492,7 @@ def test_a_pipeline_whose_name_is_no_file_name_is_refused() -> None:
 
 
 class _Seen(hr.KeyedProcess):
-    def on_row(self, row: object, context: hr.Context) -> None:
+    def on_row(self, row: object, context: object) -> None:
         """See nothing."""
 
 
