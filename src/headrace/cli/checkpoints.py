@@ -168,7 +168,7 @@ def show_letters(
         return
     console = Console()
     for row in rows:
-        line = Text(f"{row['origin']}:{row['position']}  ", style="cyan")
+        line = Text(f"{row['flow']}  ").append(f"{row['origin']}:{row['position']}  ", style="cyan")
         line.append(row["reason"], style="red").append(f"  {row['detail']}\n    {row['raw']}", style="default")
         console.print(line, soft_wrap=True)
 

@@ -22,7 +22,6 @@ from rich.console import Console
 from rich.text import Text
 
 from headrace.cli.checkpoints import AsJson
-from headrace.demo.quiet import standard_error_in
 from headrace.errors import HeadraceError
 from headrace.observe.status import FlowStatus, shown_moment, status_table, statuses
 from headrace.runtime.modes import Mode, available_now, micro_batch
@@ -107,22 +106,14 @@ def _line(flow: FlowStatus) -> str:
 
 @contextmanager
 def plan_session(target: str, parameter: list[str] | None) -> Iterator[tuple[Pipeline, SparkSession, dict[str, Any]]]:
-    """The pipeline, a session that runs nothing, and the parameters; an unexpected failure shows Spark's log."""
+    """The pipeline, a session that runs nothing, and the parameters."""
     pipeline, parameters = find_pipeline(target), read_parameters(parameter)
     if sys.stderr.isatty():
         print("Starting Spark ...", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        log = Path(folder) / "spark.log"
-        try:
-            with standard_error_in(log):
-                session = spark_session(pipeline.name, master="local[1]", quick_start=True)
-                yield pipeline, session, parameters
-                session.stop()
-        except HeadraceError:
-            raise
-        except BaseException:
-            sys.stderr.write(log.read_text(encoding="utf-8", errors="replace"))
-            raise
+        session = spark_session(pipeline.name, master="local[1]", quick_start=True, log=Path(folder, "spark.log"))
+        yield pipeline, session, parameters
+        session.stop()
 
 
 def check(target: Target, parameter: Parameters = None, checkpoint: RanIn = None, as_json: AsJson = False) -> None:

@@ -89,6 +89,11 @@ def test_show_gives_the_newest_letters_with_their_place(checkpoint: Path) -> Non
     assert rows[0]["read_at"] == "2026-01-01T12:00:00+00:00"
 
 
+def test_show_names_flow_and_place_of_a_letter(checkpoint: Path) -> None:
+    result = RUNNER.invoke(app, ["dead-letters", "show", str(checkpoint), "--limit", "1"], env={"COLUMNS": "160"})
+    assert result.stdout.splitlines()[0] == "spend  file:/in/monday.json:4  NOT_JSON  why it is dead"
+
+
 def test_show_can_be_asked_for_one_reason(checkpoint: Path) -> None:
     assert {row["reason"] for row in said("show", str(checkpoint), "--reason", "NOT_JSON")} == {"NOT_JSON"}
 
