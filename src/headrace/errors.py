@@ -55,8 +55,8 @@ def reported(error: BaseException) -> HeadraceError | None:
 def author_traceback(error: BaseException) -> str | None:
     r"""The author's part of the tracebacks inside an error that Spark raised for a task; None if it has no frame.
 
-    >>> frame = 'Traceback (most recent call last):\n  File "/jobs/spend.py", line 7, in half\n    1 / n\nValueError: no'
-    >>> author_traceback(RuntimeError(f"Lost task: {frame}\n\n\tat org.apache.spark")) == frame
+    >>> trace = 'Traceback (most recent call last):\n  File "/jobs/spend.py", line 7, in half\nValueError: no'
+    >>> author_traceback(RuntimeError(f"Lost task: {trace}\n\n\tat org.apache.spark")) == trace
     True
     """
     told = _without_java(error)
@@ -80,7 +80,7 @@ def _is_authors(file: str) -> bool:
 
 def _without_java(error: BaseException) -> str:
     """What an error of Spark says, up to its first frame of Java; what follows repeats it."""
-    return str(error).partition("\n\tat ")[0]
+    return str(error).partition("\n\tat ")[0].rstrip()
 
 
 def job_failure(flow: str, batch: int, error: BaseException) -> HeadraceError:

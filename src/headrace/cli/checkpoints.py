@@ -46,7 +46,8 @@ def status(
 
     Example: headrace status checkpoints/spend --watch
     """
-    flows_of(checkpoint)
+    if not statuses(checkpoint):
+        flows_of(checkpoint)
     if as_json:
         print(json.dumps([flow.to_json() for flow in statuses(checkpoint)], indent=2))
         return

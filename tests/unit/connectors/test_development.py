@@ -22,7 +22,7 @@ class Frame:
         self.rows = list(rows)
         self.columns = list(rows[0].asDict())
 
-    def toArrow(self) -> pa.Table:
+    def toArrow(self) -> pa.Table:  # noqa: N802
         return pl.DataFrame([row.asDict(recursive=True) for row in self.rows]).to_arrow()
 
     def collect(self) -> list[Row]:
