@@ -91,8 +91,8 @@ def test_on_a_terminal_one_line_is_kept_up_to_date(checkpoint: Path, monkeypatch
         while "batch 1" not in written or not written.endswith("\x1b[?25h"):
             written += os.read(terminal, 100_000).decode()
     os.close(terminal)
-    states = re.findall(r"shop: starting Spark|spend: batch \d, \d rows", written)
-    assert [state for state, _ in groupby(states)] == [
+    states = groupby(re.findall(r"shop: starting Spark|spend: batch \d, \d rows", written))
+    assert [state for state, _ in states] == [
         "shop: starting Spark",
         "spend: batch 0, 5 rows",
         "spend: batch 1, 9 rows",
