@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from rich.table import Column, Table
 
 from headrace.cli.checkpoints import AsJson
 from headrace.connectors.files.results import Results
-from headrace.rendering import json_rows
+from headrace.rendering import json_rows, shown
 
 
 def show(
@@ -28,28 +27,14 @@ def show(
     """
     results = Results(folder)
     rows = results.latest() if latest else results.newest(limit)
-    shown, known = rows.tail(limit), rows.height if latest else results.rows
+    newest, known = rows.tail(limit), rows.height if latest else results.rows
     if as_json:
-        print(json.dumps([json.loads(row) for row in json_rows(shown)], indent=2, ensure_ascii=False))
+        print(json.dumps([json.loads(row) for row in json_rows(newest)], indent=2, ensure_ascii=False))
         return
-    table = Table(*(Column(name, overflow="fold") for name in shown.columns), header_style="bold")
-    for row in shown.iter_rows():
-        table.add_row(*map(_text, row))
+    table = Table(*(Column(name, overflow="fold") for name in newest.columns), header_style="bold")
+    for row in newest.iter_rows():
+        table.add_row(*map(shown, row))
     # Values and names must not be read as markup.
     console = Console(markup=False, emoji=False, highlight=False)
     console.print(table)
-    console.print(f"{known:,} rows" if known == shown.height else f"the last {shown.height:,} of {known:,} rows")
-
-
-def _text(value: object) -> str:
-    """A value for people; a window is the text of its start and its end."""
-    match value:
-        case None:
-            return ""
-        case datetime():
-            return value.replace(tzinfo=None).isoformat(sep=" ").removesuffix(":00")
-        case {"start": start, "end": end}:
-            begin, (day, time) = _text(start), _text(end).split()
-            return f"{begin} to {time if begin.startswith(day) else f'{day} {time}'}"
-        case _:
-            return str(value)
+    console.print(f"{known:,} rows" if known == newest.height else f"the last {newest.height:,} of {known:,} rows")

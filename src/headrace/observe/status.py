@@ -6,18 +6,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Column, Table
 
+from headrace.checkpoint.lease import last_driver
 from headrace.checkpoint.outages import Outage, outages
 from headrace.checkpoint.storage import LocalStorage
 from headrace.event_time.strategy import BEGINNING, END, EPOCH
 from headrace.observe import history
 from headrace.observe.history import HistoryEntry
 
-WIDE = 124
+WIDE = 134
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,8 @@ class FlowStatus:
     """A flow after its newest batch; rows are counted over all batches, times are microseconds."""
 
     flow: str
-    batch: int
+    batch: int | None
+    """None before the first batch is done."""
     read: int
     dead: int
     late: int
@@ -39,34 +42,53 @@ class FlowStatus:
     unread: int = 0
     """Rows that wait in the sources after those read."""
     waiting: tuple[str, ...] = ()
-    """The sinks that do not answer, and why."""
+    """The sinks and sources that do not answer, and why."""
+    stopped: int | None = None
+    """When its driver was last seen; None while the driver runs."""
     read_once: Mapping[str, bool] = field(default_factory=dict)
     """Of each source that tasks read, whether no batch has read anything of it twice."""
+
+    @property
+    def state(self) -> Literal["running", "waiting", "stopped"]:
+        """What the flow does now."""
+        return "stopped" if self.stopped is not None else "waiting" if self.waiting else "running"
+
+    @property
+    def time(self) -> str:
+        """The watermark for people."""
+        return "none yet" if self.read and self.watermark == BEGINNING else shown_moment(self.watermark)
 
     def to_json(self) -> dict[str, object]:
         """Plain values for machines; the watermark is null before the first row and after the end of time."""
         moment = shown_moment(self.watermark) if self.lag is not None else None
         lag = None if self.lag is None else self.lag / 1_000_000
-        return {**asdict(self), "watermark": moment, "drained": self.watermark == END, "lag": lag}
+        stopped = None if self.stopped is None else shown_moment(self.stopped)
+        said = {"state": self.state, "stopped": stopped, "watermark": moment, "lag": lag}
+        return {**asdict(self), **said, "drained": self.watermark == END}
 
 
 def statuses(checkpoint: Path) -> list[FlowStatus]:
-    """The status of every flow that has run a batch."""
-    everywhere = outages(LocalStorage(checkpoint))
-    newest = {flow: history.newest(checkpoint / flow) for flow in history.flows(checkpoint)}
-    return [
-        _status(flow, entry, everywhere + outages(LocalStorage(checkpoint / flow)))
-        for flow, entry in newest.items()
-        if entry is not None
-    ]
+    """The status of every flow that has run a batch, or is about to."""
+    driver, everywhere = last_driver(checkpoint), outages(LocalStorage(checkpoint))
+    flows = sorted({*history.flows(checkpoint), *(() if driver is None or driver.stopped else driver.flows)})
+    found = []
+    for flow in flows:
+        newest = history.newest(checkpoint / flow)
+        ended = newest.clock if driver is None and newest is not None else None
+        if driver is not None and driver.stopped is not None:
+            ended = round(driver.stopped * 1_000_000)
+        waiting = everywhere + outages(LocalStorage(checkpoint / flow)) if ended is None else []
+        found.append(_status(flow, newest, waiting, ended))
+    return found
 
 
-def _status(flow: str, newest: HistoryEntry, waiting: list[Outage]) -> FlowStatus:
+def _status(flow: str, newest: HistoryEntry | None, waiting: list[Outage], stopped: int | None) -> FlowStatus:
+    batch, newest = (None, HistoryEntry(flow, -1, 0)) if newest is None else (newest.batch, newest)
     rows = newest.total
     watermark = min(newest.watermarks.values(), default=BEGINNING)
     return FlowStatus(
         flow,
-        newest.batch,
+        batch,
         rows.read,
         rows.dead,
         rows.late,
@@ -78,13 +100,15 @@ def _status(flow: str, newest: HistoryEntry, waiting: list[Outage]) -> FlowStatu
         newest.state.bytes,
         sum(newest.unread.values()),
         tuple(sorted({f"{outage.sink} ({outage.reason})" for outage in waiting})),
+        stopped,
         rows.read_once,
     )
 
 
 def status_view(flows: list[FlowStatus], *, width: int) -> Group:
-    """What ``headrace status`` shows: the table, and below it what a flow waits for, and what it read twice."""
-    lines = [f"[yellow]{flow.flow} is waiting: {escape(sink)}[/]" for flow in flows for sink in flow.waiting]
+    """What ``headrace status`` shows: the table, and below it what flows wait for, since when they have stopped."""
+    lines = [f"{flow.flow} has been stopped since {shown_moment(flow.stopped)} (UTC)" for flow in flows if flow.stopped]
+    lines += [f"[yellow]{flow.flow} is waiting: {escape(sink)}[/]" for flow in flows for sink in flow.waiting]
     again = ((flow.flow, source) for flow in flows for source, once in flow.read_once.items() if not once)
     lines += [f"[yellow]{flow} has read rows of {source} more than once; they count once[/]" for flow, source in again]
     return Group(status_table(flows, width=width), *lines)
@@ -107,13 +131,14 @@ def status_table(flows: list[FlowStatus], *, width: int) -> Table:
 def _shown(flow: FlowStatus) -> dict[str, str]:
     return {
         "flow": flow.flow,
-        "batch": f"{flow.batch:,}",
+        "state": f"[yellow]{flow.state}[/]" if flow.waiting else flow.state,
+        "batch": "-" if flow.batch is None else f"{flow.batch:,}",
         "read": f"{flow.read:,}",
         "unread": f"{flow.unread:,}",
         "dead": f"[red]{flow.dead:,}[/]" if flow.dead else "0",
         "late": f"[yellow]{flow.late:,}[/]" if flow.late else "0",
         "out": f"{flow.out:,}",
-        "watermark (UTC)": shown_moment(flow.watermark),
+        "watermark (UTC)": flow.time,
         "lag": "-" if flow.lag is None else shown_length(flow.lag),
         "seconds": f"{flow.seconds:.2f}",
         "state rows": f"{flow.state_rows:,}",

@@ -119,7 +119,8 @@ class FlowBatches:
             problem = reported(error)
             if problem is None and self.reads.were_away(record, error):
                 return False
-            raise problem or job_failure(self.node.name, record.batch, error) from error
+            # The frames of Java are in Spark's log.
+            raise problem or job_failure(self.node.name, record.batch, error) from None
         return True
 
     def _run_job(self, record: BatchRecord, began: float, *, runs_again: bool) -> None:

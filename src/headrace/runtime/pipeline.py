@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, overload
 
@@ -32,6 +32,7 @@ from headrace.redaction import redacted, redacting
 from headrace.runtime.bounded import check_key_groups, slots_for
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import BOUNDED, Mode, micro_batch
+from headrace.runtime.progress import Progress
 from headrace.runtime.session import session_findings, spark_session
 from headrace.stability import stable
 from headrace.state.group_range import KEY_GROUPS
@@ -181,15 +182,23 @@ class Pipeline:
         checkpoint: str | os.PathLike[str],
         mode: Mode | None = None,
         spark: SparkSession | None = None,
+        progress: bool = True,
         **parameters: Any,
     ) -> None:
-        """Run until the end, or until Ctrl-C or SIGTERM, which let the running batch finish."""
-        running = self.start(checkpoint=checkpoint, mode=mode, spark=spark, **parameters)
-        stop = threading.Event()
-        with _on_signal(stop):
-            while not running.wait(0.2):
-                if stop.is_set():
-                    running.stop()
+        """Run until the end, or until Ctrl-C or SIGTERM, which let the running batch finish.
+
+        ``progress`` shows on standard error how far the flows are: a live line on a terminal, else a line now and then.
+        """
+        shown = Progress(self.name, Path(checkpoint)) if progress else None
+        with shown or nullcontext():
+            running = self.start(checkpoint=checkpoint, mode=mode, spark=spark, **parameters)
+            stop = threading.Event()
+            with _on_signal(stop):
+                while not running.wait(0.2):
+                    if shown is not None:
+                        shown.look()
+                    if stop.is_set():
+                        running.stop()
 
     @redacting()
     def backfill(
