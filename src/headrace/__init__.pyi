@@ -38,6 +38,7 @@ from .observe.stored_state import read_state
 from .operators.deduplicate import deduplicate
 from .operators.joins.broadcast_join import broadcast_join
 from .operators.joins.interval_join import interval_join
+from .operators.joins.regular_join import regular_join
 from .operators.joins.temporal_join import temporal_join
 from .operators.joins.window_join import cumulating_window, hopping_window, tumbling_window, window_join
 from .operators.lookup.client import cache
@@ -155,6 +156,7 @@ __all__ = [
     "read_state",
     "redis_lookup",
     "reducing_state",
+    "regular_join",
     "retracting",
     "retry",
     "rules",

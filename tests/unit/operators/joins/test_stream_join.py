@@ -65,7 +65,7 @@ def test_a_join_is_printed_as_it_is_written(said: str) -> None:
         ({"how": "semi", "match": "first"}, "JOIN_MATCH_HOW"),
         ({"on": []}, "KEY_MISSING"),
         ({"on": [("a", "b"), ("a", "c")]}, "JOIN_KEY_TWICE"),
-        ({"between": ("soon", "later")}, "DURATION_UNREADABLE"),
+        ({"between": ("in 5 minutes", "later")}, "DURATION_UNREADABLE"),
     ],
 )
 def test_an_interval_join_that_makes_no_sense_is_refused(given: dict[str, Any], error: str) -> None:
@@ -162,7 +162,7 @@ def test_bounds_that_leave_the_calendar_are_refused() -> None:
         near(between=("-400001 days", "1 minute"))
 
 
-@pytest.mark.parametrize("on", [None, 3, [("a", "b", "c")], [7]])
+@pytest.mark.parametrize("on", [(7,), 3, [("a", "b", "c")], [7]])
 def test_what_names_no_columns_is_refused(on: Any) -> None:
     with pytest.raises(DefinitionError, match=r"\[JOIN_ON\] step 'j': on="):
         near(on=on)
