@@ -64,6 +64,7 @@ from .operators.process.rules import rules
 from .operators.tables.materialize import materialize
 from .operators.tables.table_aggregate import table_aggregate
 from .operators.tables.table_join import table_join
+from .operators.windows.combined_triggers import all_of, any_of, once, then
 from .operators.windows.emission import (
     accumulating,
     after_rows,
@@ -100,6 +101,8 @@ __all__ = [
     "accumulating",
     "after_rows",
     "aggregating_state",
+    "all_of",
+    "any_of",
     "available_now",
     "breaker",
     "broadcast_join",
@@ -136,6 +139,7 @@ __all__ = [
     "micro_batch",
     "on_close",
     "on_update",
+    "once",
     "outbox",
     "output",
     "over",
@@ -171,6 +175,7 @@ __all__ = [
     "table_aggregate",
     "table_join",
     "temporal_join",
+    "then",
     "to_console",
     "to_delta",
     "to_files",

@@ -93,7 +93,8 @@ def within_own(low: int | None, bounds: str) -> Meet:
             return False
         time = moment_of(right)
         after = begins < time if bounds[0] == "(" else begins <= time
-        return after and (time < ends if bounds[1] == ")" else time <= ends)
+        before = time < ends if bounds[1] == ")" else time <= ends
+        return bool(after and before)
 
     return meet
 

@@ -46,7 +46,7 @@ def test_rows_within_the_bound_come_to_the_answer_whatever_the_batches(
     chance = random.Random(seed)
     given_rows = [model.arriving(row, chance.randrange(parts)) for row in rows]
     time = hr.event_time("at", out_of_order="10 minutes", partition="partition")
-    ending = [batch(), *model.end_of_sides(), batch(), batch()]
+    ending: list[Any] = [batch(), *model.end_of_sides(), batch(), batch()]
     played = play(
         join(how, ttl, same).late(hr.side_output()), *split(given_rows, batches, crashes), *ending, event_time=time
     )
