@@ -186,7 +186,7 @@ def shown(value: object) -> str:
             return ""
         case datetime():
             return value.replace(tzinfo=None).isoformat(sep=" ").removesuffix(":00")
-        case {"start": datetime() as start, "end": datetime() as end} if len(value) == 2:
+        case {"start": datetime() as start, "end": datetime() as end, **others} if not others:
             fraction, seconds = start.microsecond or end.microsecond, start.second or end.second
             detail = "microseconds" if fraction else "seconds" if seconds else "minutes"
             begin, until = (time.replace(tzinfo=None).isoformat(" ", detail) for time in (start, end))

@@ -215,6 +215,7 @@ def _start_java(settings: Mapping[str, str], log: str | os.PathLike[str] | None)
     from pyspark.java_gateway import launch_gateway
 
     context: Any = SparkContext
+    launch: Any = launch_gateway
     # With spark-submit there is a JVM, and its screen is not ours.
     if context._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
@@ -225,7 +226,7 @@ def _start_java(settings: Mapping[str, str], log: str | os.PathLike[str] | None)
     conf: Any = SparkConf().setAll([*settings.items()])
     with Path(log).open("ab") as said:
         try:
-            context._ensure_initialized(gateway=launch_gateway(conf, {"stdout": said, "stderr": said}), conf=conf)
+            context._ensure_initialized(gateway=launch(conf, {"stdout": said, "stderr": said}), conf=conf)
         except PySparkRuntimeError as problem:
             last = Path(log).read_text(encoding="utf-8", errors="replace")[-LAST_WORDS:]
             raise HeadraceError(

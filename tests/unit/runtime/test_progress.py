@@ -18,7 +18,6 @@ from headrace.event_time.strategy import BEGINNING
 from headrace.observe import history
 from headrace.observe.account import Account, SourceCounts
 from headrace.observe.history import HistoryEntry
-from headrace.runtime import progress
 from headrace.runtime.progress import Progress
 
 
@@ -56,7 +55,7 @@ def test_lines_come_rarer_and_the_last_one_always(
     checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("headrace.runtime.progress.time.monotonic", lambda: now[0])
     with Progress("shop", checkpoint) as shown:
         for second in range(100):
             now[0] = float(second)
