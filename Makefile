@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-examples fuzz soak soak-kills recovery forks recovery-changes bench-wheel bench-sinks bench-windows bench-state bench-patterns bench-joins lint format lock jars clean
+.PHONY: help setup demo test test-all test-examples fuzz soak soak-kills recovery forks recovery-changes bench-wheel bench-sinks bench-windows bench-state bench-patterns bench-joins bench-start lint format lock jars clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -66,6 +66,9 @@ bench-patterns: setup ## measure patterns against Flink SQL
 
 bench-joins: setup ## measure joins and lookups against Flink SQL, Spark's own and plain loops
 	$(PYTHON) -m benchmarks.joins
+
+bench-start: setup ## measure how long the first result of README's example takes
+	$(PYTHON) -m benchmarks.start
 
 lint: setup ## check style, types and layers
 	$(PYTHON) -m ruff check .

@@ -38,6 +38,7 @@ from .observe.stored_state import read_state
 from .operators.deduplicate import deduplicate
 from .operators.joins.broadcast_join import broadcast_join
 from .operators.joins.interval_join import interval_join
+from .operators.joins.regular_join import regular_join
 from .operators.joins.temporal_join import temporal_join
 from .operators.joins.window_join import cumulating_window, hopping_window, tumbling_window, window_join
 from .operators.lookup.client import cache
@@ -63,6 +64,7 @@ from .operators.process.rules import rules
 from .operators.tables.materialize import materialize
 from .operators.tables.table_aggregate import table_aggregate
 from .operators.tables.table_join import table_join
+from .operators.windows.combined_triggers import all_of, any_of, once, then
 from .operators.windows.emission import (
     accumulating,
     after_rows,
@@ -100,6 +102,8 @@ __all__ = [
     "accumulating",
     "after_rows",
     "aggregating_state",
+    "all_of",
+    "any_of",
     "available_now",
     "breaker",
     "broadcast_join",
@@ -136,6 +140,7 @@ __all__ = [
     "micro_batch",
     "on_close",
     "on_update",
+    "once",
     "outbox",
     "output",
     "over",
@@ -157,6 +162,7 @@ __all__ = [
     "read_state",
     "redis_lookup",
     "reducing_state",
+    "regular_join",
     "retracting",
     "retry",
     "rules",
@@ -171,6 +177,7 @@ __all__ = [
     "table_aggregate",
     "table_join",
     "temporal_join",
+    "then",
     "to_console",
     "to_delta",
     "to_files",

@@ -58,6 +58,15 @@ def microseconds(duration: Duration, *, argument: str) -> int:
     raise _unreadable(duration, argument)
 
 
+def is_duration(text: str) -> bool:
+    """Whether a text is written as a duration.
+
+    >>> is_duration("PT1H"), is_duration("expires")
+    (True, False)
+    """
+    return (_PARTS.fullmatch(text) or _ISO.fullmatch(text)) is not None
+
+
 def positive_microseconds(duration: Duration, *, argument: str) -> int:
     """A duration that must be positive."""
     length = microseconds(duration, argument=argument)

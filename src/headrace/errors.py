@@ -14,9 +14,11 @@ from typing import get_args
 from headrace.redaction import redacted
 from headrace.stability import stable
 
-_NOT_USER_CODE = (str(Path(__file__).resolve().parent), str(Path(sysconfig.get_path("stdlib")).resolve()))
+_HEADRACE, _LIBRARY = (str(Path(place).resolve()) for place in (Path(__file__).parent, sysconfig.get_path("stdlib")))
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:.*\n)*?\S[^\n]*(?=\n\s*\n|\Z)")
+_FRAME = re.compile(r'^ +File "([^"\n]+)", line \d+.*\n(?:(?! +File ") .*\n)*', re.MULTILINE)
+_SPARK = re.compile(r"(?:site-packages|dist-packages|python)/pyspark/|pyspark\.zip/")
 _REPORTED = re.compile(r"headrace\.[\w.]+: \[([A-Z_]+)\] ([^\n]+)")
 
 
@@ -37,33 +39,60 @@ class HeadraceError(Exception):
 def reported(error: BaseException) -> HeadraceError | None:
     r"""The Headrace error inside an error that Spark raised for another process; not the one that caused it.
 
+    Where the author's code failed, its traceback follows.
+
     >>> reported(RuntimeError("Traceback ...\nheadrace.errors.HeadraceError: [FENCED] a newer driver writes.\n"))
     HeadraceError('[FENCED] a newer driver writes.')
     """
     found = _REPORTED.findall(str(error))
-    return HeadraceError(*found[-1]) if found else None
+    if not found:
+        return None
+    id, said = found[-1]
+    trace = author_traceback(error)
+    return HeadraceError(id, said if trace is None else f"{said}\n{trace}")
 
 
 def author_traceback(error: BaseException) -> str | None:
-    r"""The Python traceback inside an error that Spark raised for a task, without the frames of Spark's worker.
+    r"""The author's part of the tracebacks inside an error that Spark raised for a task; None if it has no frame.
 
-    >>> author_traceback(RuntimeError("Traceback (most recent call last):\n  a\nValueError: no\n\n\tat org"))
-    'Traceback (most recent call last):\n  a\nValueError: no'
+    >>> trace = 'Traceback (most recent call last):\n  File "/jobs/spend.py", line 7, in half\nValueError: no'
+    >>> author_traceback(RuntimeError(f"Lost task: {trace}\n\n\tat org.apache.spark")) == trace
+    True
     """
-    found = _TRACEBACK.findall(str(error))
-    return found[-1].rstrip() if found else None
+    told = _without_java(error)
+    found = [trace for trace in _TRACEBACK.finditer(told) if any(map(_is_users, _FRAME.findall(trace[0])))]
+    if not found:
+        return None
+    # What lies between the first and the last: how one error led to the other.
+    whole = told[found[0].start() : found[-1].end()]
+    return _FRAME.sub(lambda frame: frame[0] if _is_authors(frame[1]) else "", whole)
+
+
+def _is_users(file: str) -> bool:
+    """Whether a file holds code of the user, and not of a package or of Python itself."""
+    return not file.startswith((_HEADRACE, _LIBRARY, "<")) and "site-packages" not in file and _is_authors(file)
+
+
+def _is_authors(file: str) -> bool:
+    """Whether a frame tells the author something: it is not one of those that lead to the author's function."""
+    return not file.startswith((_HEADRACE, "<frozen ")) and _SPARK.search(file) is None
+
+
+def _without_java(error: BaseException) -> str:
+    """What an error of Spark says, up to its first frame of Java; what follows repeats it."""
+    return str(error).partition("\n\tat ")[0].rstrip()
 
 
 def job_failure(flow: str, batch: int, error: BaseException) -> HeadraceError:
     """What the user must know of a job that Spark could not finish, and that reported no error of ours."""
-    said = str(error).partition("\n\tat ")[0]
+    said = _without_java(error)
+    shown = author_traceback(error) or [said, *_TRACEBACK.findall(said)][-1]
     what, then = "a task failed", "Correct what the error says and start again"
     if "[SPARK_JOB_CANCELLED]" in said:
         what, then = "its job was cancelled, in Spark's UI or by a call", "Start again"
     return HeadraceError(
         "BATCH_FAILED",
-        f"flow {flow!r}, batch {batch}: {what}, and the batch is not done. {then}: the same batch runs.\n"
-        f"{author_traceback(error) or said}",
+        f"flow {flow!r}, batch {batch}: {what}, and the batch is not done. {then}: the same batch runs.\n{shown}",
     )
 
 
@@ -129,7 +158,6 @@ def user_line() -> str | None:
     """The innermost line of the call stack that is the user's code, as ``file:line: code``."""
     for frame in reversed(traceback.extract_stack()):
         path = str(Path(frame.filename).resolve())
-        ours = path.startswith(_NOT_USER_CODE) or "site-packages" in path
-        if not ours and not frame.filename.startswith("<"):
+        if _is_users(path) and not frame.filename.startswith("<"):
             return f"{Path(frame.filename).name}:{frame.lineno}: {frame.line}"
     return None

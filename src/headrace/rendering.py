@@ -6,6 +6,7 @@ import math
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from io import BytesIO
 from operator import is_
 from typing import Any
@@ -171,6 +172,34 @@ def _within_the_calendar(times: pl.Series) -> pl.Series:
         return times
     text = times.set(~written, None).dt.to_string("iso:strict")
     return text.zip_with(written.fill_null(True), number.cast(pl.String))
+
+
+def shown(value: object) -> str:
+    """A value on a screen; of a window the end has a date only if it is on another day.
+
+    >>> shown({"start": datetime(2026, 1, 1, 10), "end": datetime(2026, 1, 1, 11)})
+    '2026-01-01 10:00 to 11:00'
+    >>> shown({"start": datetime(2026, 1, 1, 23, 30), "end": datetime(2026, 1, 2, 0, 0, 30)})
+    '2026-01-01 23:30:00 to 2026-01-02 00:00:30'
+    """
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return value.replace(tzinfo=None).isoformat(sep=" ").removesuffix(":00")
+        case {"start": datetime() as start, "end": datetime() as end, **others} if not others:
+            fraction, seconds = start.microsecond or end.microsecond, start.second or end.second
+            detail = "microseconds" if fraction else "seconds" if seconds else "minutes"
+            begin, until = (time.replace(tzinfo=None).isoformat(" ", detail) for time in (start, end))
+            return f"{begin} to {until[11:] if start.date() == end.date() else until}"
+        case Mapping():
+            return "{" + ", ".join(f"{name}: {shown(inner)}" for name, inner in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(shown, value)) + "]"
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case _:
+            return str(value)
 
 
 def refused_rows(rows: pl.DataFrame, reason: str, detail: str) -> pl.DataFrame:

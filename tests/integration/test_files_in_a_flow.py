@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import time
 from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -59,6 +65,73 @@ def test_files_and_their_folder_may_come_and_go_and_every_row_is_read_once(place
     finally:
         running.stop()
     assert ids() == ["1", "2", "3", "4", "another"]
+
+
+GLOBS = {"in [x]": "in x", "in{a}": "ina", "in*": "in y"}
+"""Names of folders, and what they would match if they were patterns."""
+
+
+def _land(folder: Path, name: str, *, modified: int) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(json.dumps({"id": f"{folder.name} {name}"}) + "\n")
+    os.utime(folder / name, (modified, modified))
+
+
+def test_names_of_folders_are_no_patterns_and_a_file_from_the_future_hides_no_later_one(
+    place: Any, spark: SparkSession
+) -> None:
+    kept = f"globs {place.root}"
+
+    @hr.pipeline(name="globs")
+    def globs(spark: SparkSession) -> None:
+        for number, name in enumerate(GLOBS):
+            rows = hr.read_files(spark, place.root / name, format="json", schema="id STRING", name=f"source{number}")
+            hr.write(f"copy{number}", rows, hr.to_memory(kept))
+
+    def run() -> list[str]:
+        globs.run(checkpoint=place.checkpoint, mode=hr.available_now(), spark=spark)
+        return sorted(row["id"] for row in hr.memory(kept))
+
+    for name, neighbour in GLOBS.items():
+        _land(place.root / neighbour, "other.json", modified=1_700_000_000)
+        _land(place.root / name, "_hidden.json", modified=1_700_000_000)
+        _land(place.root / name, "future.json", modified=16_000_000_000)
+    with pytest.warns(RuntimeWarning, match=r"source 'source\d' passes over files .*\(1\): .*/_hidden\.json\.") as told:
+        assert run() == sorted(f"{name} future.json" for name in GLOBS)
+    assert len(told) == len(GLOBS)
+    for name in GLOBS:
+        _land(place.root / name, "later.json", modified=1_700_000_001)
+        (place.root / name / "_hidden.json").rename(place.root / name / "named.json")
+    assert run() == sorted(f"{name} {file}.json" for name in GLOBS for file in ("_hidden", "future", "later"))
+
+
+def test_a_parquet_file_that_nobody_can_read_is_a_dead_letter_and_the_flow_goes_on(
+    place: Any, spark: SparkSession
+) -> None:
+    kept = f"unreadable {place.root}"
+
+    @hr.pipeline(name="read")
+    def read(spark: SparkSession) -> None:
+        rows = hr.read_files(
+            spark, place.landing, format="parquet", schema="v STRING", name="values", files_per_batch=1
+        )
+        hr.write("read", rows, hr.to_memory(kept))
+
+    values = {
+        "1": pa.array(["one"]),
+        "2": pa.array([0], pa.timestamp("us", "Mars/Olympus")),
+        "3": pa.array([Decimal("1.5")], pa.decimal256(60, 2)),
+        "4": pa.array(["four"]),
+    }
+    for name, array in values.items():
+        pq.write_table(pa.table({"v": array}), place.landing / f"{name}.parquet")
+    read.run(checkpoint=place.checkpoint, mode=hr.available_now(), spark=spark)
+    assert [row["v"] for row in hr.memory(kept)] == ["one", "four"]
+    letters = committed_rows(place.checkpoint / "read" / "dead_letters")
+    assert [(Path(file).name, reason) for file, reason in letters.select("origin", "reason").rows()] == [
+        ("2.parquet", "FILE_UNREADABLE"),
+        ("3.parquet", "FILE_UNREADABLE"),
+    ]
 
 
 class FailsOnce:

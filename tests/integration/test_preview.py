@@ -55,8 +55,6 @@ def test_the_first_rows_go_through_every_step(landing: Path, tmp_path: Path, spa
     assert not (tmp_path / "out").exists()
     assert found["payments"].height + found["dead_letters"].height == 5
     text, html = repr(found), found._repr_html_()
-    print(text)
-    Path("/tmp/w/preview-out/preview.html").write_text(html)
     for shown in ("payments  source, 4 rows", "hourly  step to folder", "2026-01-05 10:00 to 11:00", "not a payment"):
         assert shown in text
     assert "hourly.late  side output, 0 rows" in text

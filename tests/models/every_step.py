@@ -76,6 +76,11 @@ CHANGELOGS = {
 WITHOUT_STATE = {"outbox": hr.outbox("s", key="user", payload="text")}
 TWO_INPUTS = {
     "interval join": hr.interval_join("s", on="user", between=("-2 minutes", "3 minutes"), how="full"),
+    "interval join without key": hr.interval_join("s", on=None, between=("0 seconds", "1 minute"), how="left"),
+    "best match": hr.interval_join(
+        "s", on="user", between=("-2 minutes", "3 minutes"), how="left", match="lowest", by="id"
+    ),
+    "regular join": hr.regular_join("s", on="user", ttl="10 minutes", how="full"),
     "window join": hr.window_join("s", on="user", window="3 minutes", how="full"),
     "temporal join": hr.temporal_join("s", on="user", how="left", ttl="1 day", versions_late=hr.drop()),
 }

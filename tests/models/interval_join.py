@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from headrace.testing import at
@@ -26,13 +26,20 @@ class Row:
     user: str | None
     time: int
     number: int
+    more: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Its further columns: ``begins`` and ``ends`` of a left row, ``price`` of a right one."""
 
 
-def answer(rows: Iterable[Row], meet: Meet, how: str, match: str = "all") -> Answer:
+def same_key(left: Row, right: Row) -> bool:
+    """Null equals nothing."""
+    return left.user is not None and left.user == right.user
+
+
+def answer(rows: Iterable[Row], meet: Meet, how: str, match: str = "all", same: Meet = same_key) -> Answer:
     """The couples that leave, by the numbers of their rows."""
     given = list(rows)
     lefts, rights = ([row for row in given if row.side == side] for side in ("left", "right"))
-    met = {left.number: [right for right in rights if same_key(left, right) and meet(left, right)] for left in lefts}
+    met = {left.number: [right for right in rights if same(left, right) and meet(left, right)] for left in lefts}
     if how in ("semi", "anti"):
         return Counter((number, None) for number, partners in met.items() if bool(partners) == (how == "semi"))
     found: Answer = Counter()
@@ -46,14 +53,20 @@ def answer(rows: Iterable[Row], meet: Meet, how: str, match: str = "all") -> Ans
     return found
 
 
-def same_key(left: Row, right: Row) -> bool:
-    """Null equals nothing."""
-    return left.user is not None and left.user == right.user
+SAME: dict[str, Meet] = {
+    "key": same_key,
+    "nulls too": lambda left, right: left.user == right.user,
+    "no key": lambda left, right: True,
+}
+"""Which rows have the same key."""
 
 
 def chosen(partners: list[Row], match: str) -> list[Row]:
-    """All, or the first or last by time and then arrival."""
+    """All, or the first or last by time and then arrival, or the best by price; null is the worst price."""
     ordered = sorted(partners, key=lambda row: (row.time, row.number))
+    if match in ("highest", "lowest"):
+        sign = -1 if match == "highest" else 1
+        return sorted(ordered, key=lambda row: (row.more["price"] is None, sign * (row.more["price"] or 0)))[:1]
     return ordered if match == "all" else ordered[:1] if match == "first" else ordered[-1:]
 
 
@@ -65,6 +78,23 @@ def near(low: int, high: int, bounds: str) -> Meet:
         after = low < apart if bounds[0] == "(" else low <= apart
         before = apart < high if bounds[1] == ")" else apart <= high
         return after and before
+
+    return meet
+
+
+def within_own(low: int | None, bounds: str) -> Meet:
+    """Whether the right row comes from so long after the left one, or from its ``begins`` on, until its ``ends``."""
+
+    def meet(left: Row, right: Row) -> bool:
+        ends, begins = left.more["ends"], left.more["begins"]
+        if low is not None:
+            begins = moment_of(left) + timedelta(microseconds=low)
+        if begins is None or ends is None or (low is None and right.time < left.time):
+            return False
+        time = moment_of(right)
+        after = begins < time if bounds[0] == "(" else begins <= time
+        before = time < ends if bounds[1] == ")" else time <= ends
+        return bool(after and before)
 
     return meet
 
@@ -95,9 +125,29 @@ def make_sides(seed: int, *, rows: int, pace: int, disorder: int, users: str, pa
 
 def arriving(row: Row, partition: int = 0) -> At:
     """A row as a timeline has it."""
-    time = START + timedelta(microseconds=row.time - micros(START))
-    named = {"left_number" if row.side == "left" else "right_number": row.number}
-    return at(time, side=row.side, user=row.user, partition=partition, **named)  # type: ignore[arg-type]
+    named = {"left_number" if row.side == "left" else "right_number": row.number, **row.more}
+    return at(moment_of(row), side=row.side, user=row.user, partition=partition, **named)  # type: ignore[arg-type]
+
+
+def moment_of(row: Row) -> datetime:
+    """The time of a row."""
+    return START + timedelta(microseconds=row.time - micros(START))
+
+
+def with_own_intervals(rows: Iterable[Row], seed: int, *, longest: int) -> list[Row]:
+    """The rows with begins and ends up to so many seconds after them, some before or none, and with prices."""
+    chance = random.Random(seed)
+
+    def some(row: Row, least: int) -> datetime | None:
+        away = timedelta(seconds=chance.randrange(least, longest))
+        return None if chance.random() < 0.1 else moment_of(row) + away
+
+    made = []
+    for row in rows:
+        price = None if chance.random() < 0.1 else chance.randrange(5)
+        own = {"begins": some(row, -longest), "ends": some(row, -longest // 4)}
+        made.append(replace(row, more=own if row.side == "left" else {"price": price}))
+    return made
 
 
 def end_of_sides() -> list[At]:

@@ -110,7 +110,7 @@ def install(name: str, batch: int, marker: str) -> None:
         case "before the history":
             wrap(history, "append", lambda entry: entry.batch == batch, before=die)
         case "after the takeover":
-            wrap(BatchLog, "take_over", lambda: True, after=die)
+            wrap(BatchLog, "take_over", lambda identify: True, after=die)
         case "record half written" | "outcome half written":
             _half_of_an_entry(name.partition(" ")[0], batch, die)
         case "sweep half done":

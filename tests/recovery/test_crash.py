@@ -6,6 +6,8 @@ every batch is then compared with the same batch of a job that nothing interrupt
 
 from __future__ import annotations
 
+import json
+import os
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -23,11 +25,14 @@ from headrace.generator.payments import Payments
 from headrace.json_codec import decode
 from headrace.observe import history
 from headrace.observe.account import Account
+from tests.recovery.lookup_job import PER_BATCH
 from tests.recovery.spark_cluster import spark_cluster
 
 FILES = 9
 FIRST_POSITIONS = -1
 """The batch of the outcome that says only where a new flow's sources begin."""
+BATCHES = 4
+"""Of the job that asks a service."""
 WAKE, DRAIN = FILES, FILES + 1
 """After the files come a batch that closes what they made due, and one that closes every window at the end of time."""
 CRASHES = (
@@ -60,6 +65,18 @@ CRASHES = (
     ("before sink commit", DRAIN, "local[2]"),
     ("after the outcome", DRAIN, "local[2]"),
 )
+SPECULATION = [
+    f"--setting={name}={value}"
+    for name, value in {
+        "spark.speculation": "true",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.multiplier": "1.0",
+        "spark.speculation.interval": "100ms",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+    }.items()
+]
+"""Of a session on a cluster that runs a task twice at once as soon as another one of its stage has ended."""
 OUTPUTS = ("out/main", "out/sales", "out/sales again", "out/late", "checkpoint/spend/dead_letters")
 
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(1800)]
@@ -122,9 +139,10 @@ def test_a_crash_while_the_log_is_trimmed_leaves_no_trace(new_job: Callable[[str
     # A driver trims what lies before its tenth outcome, so it must have come so far by itself.
     job = _filled(new_job("trimmed in vain"))
     _crash(job, "log trim half done", WAKE, "local[2]", size="20 seconds")
-    numbers = sorted(int(file.stem) for file in job.log.glob("[0-9]*.json"))
+    takeover, *numbers = sorted(int(file.stem) for file in job.log.glob("[0-9]*.json"))
+    assert takeover == 1
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
-    assert numbers[0] > 1
+    assert numbers[0] > 2
     assert job.run("--size", "20 seconds") == 0, job.said()
     for output in OUTPUTS:
         assert_frame_equal(_rows(job, output), _rows(uninterrupted, output), check_exact=True)
@@ -161,15 +179,41 @@ def test_a_task_that_runs_again_leaves_no_trace(
     if step == "a task fails":
         assert job.run(*given, "--master", "local[2,3]") == 0, job.said()
     else:
-        speculation = {"": "true", ".quantile": "0.5", ".multiplier": "1.0", ".interval": "100ms"}
-        settings = {f"spark.speculation{name}": value for name, value in speculation.items()}
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
-        given += [f"--setting={name}={value}" for name, value in settings.items()]
+        given += SPECULATION
         with spark_cluster(tmp_path, ("127.0.0.1", "127.0.0.2")) as url:
             assert job.run(*given, "--master", url) == 0, job.said()
     assert marker.exists(), f"no task ran again: {job.said()}"
     for output in OUTPUTS:
         assert_frame_equal(_rows(job, output), _rows(uninterrupted, output), check_exact=True)
+
+
+def test_a_lookup_that_two_tasks_ask_at_once_has_one_set_of_answers_also_when_its_batch_runs_again(
+    new_job: Callable[..., Any], tmp_path: Path
+) -> None:
+    job, marker = new_job("lookup", "lookup_job.py"), tmp_path / "marker"
+    (job.root / "in").mkdir()
+    wanted = [(PER_BATCH * batch + key, batch) for batch in range(BATCHES) for key in range(40) for _ in range(3)]
+    for batch in range(BATCHES):
+        lines = [json.dumps({"id": id, "at": f"2025-01-01T{batch:02}:00:00Z"}) for id, of in wanted if of == batch]
+        file = job.root / "in" / f"{batch}.json"
+        file.write_text("\n".join(lines))
+        os.utime(file, (1_700_000_000 + batch, 1_700_000_000 + batch))
+    with spark_cluster(tmp_path, ("127.0.0.1", "127.0.0.2")) as url:
+        given = ["--master", url, *SPECULATION, "--twice", "1", "2"]
+        assert job.run(*given, "--die-in", "2", "--marker", str(marker)) == -9, job.said()
+        assert marker.exists(), job.said()
+        assert job.run(*given) == 0, job.said()
+    asked = pl.DataFrame(
+        [file.name.split(".") for file in (job.root / "asked").iterdir()], ["id", "attempt", "answer"], orient="row"
+    ).cast({"id": pl.Int64})
+    attempts = asked.group_by("id").agg(pl.col("attempt").n_unique())
+    assert set(attempts.filter(pl.col("attempt") > 1)["id"] // PER_BATCH) == {1, 2}
+    rows = job.listed("out/rows")
+    assert sorted(rows.select("id", "in_batch").rows()) == sorted(wanted)
+    assert rows.join(asked, on=["id", "answer"], how="anti").is_empty()
+    assert rows.select(pl.col("answer").n_unique().over("id").max()).item() == 1
+    counted = rows.group_by("answer").agg(pl.len().cast(pl.Int64).alias("n"))
+    assert_frame_equal(job.listed("out/given").select("answer", "n"), counted, check_row_order=False)
 
 
 def _rows(job: Any, output: str, batch: int | None = None) -> pl.DataFrame:

@@ -55,9 +55,12 @@ class Driver:
                 start_new_session=True,
                 env=environment(),
             )
-        assert self._line() == b"ready\n", self.said()
+        self._is_ready = False
 
     def ask(self, checkpoint: Path, **how: Any) -> None:
+        # Only now, so that several begin at once.
+        self._is_ready = self._is_ready or self._line() == b"ready\n"
+        assert self._is_ready, self.said()
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"checkpoint": str(checkpoint), **how}).encode() + b"\n")
         self.process.stdin.flush()

@@ -54,6 +54,7 @@ ONE_INPUT = {
 }
 TWO_INPUTS = {
     "interval join": hr.interval_join("s", on="user", between=("0 minutes", "1 hour"), how="full").late(hr.drop()),
+    "regular join": hr.regular_join("s", on="user", ttl="1 hour", how="full").late(hr.drop()),
     "window join": hr.window_join("s", on="user", window="1 minute", how="full").late(hr.drop()),
     "temporal join": hr.temporal_join("s", on="user", how="left", ttl="1 day", versions_late=hr.drop()).late(hr.drop()),
     "table join": hr.table_join("s", on="n", left_key="user", right_key="user", how="full"),

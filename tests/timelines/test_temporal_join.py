@@ -579,3 +579,28 @@ def test_a_version_that_was_deleted_stays_so_in_a_group_to_which_nothing_comes_f
         watermark("11:00"),
         expect(item="tea", n=2, price=None),
     )
+
+
+@pytest.mark.spark
+def test_a_late_version_that_is_delivered_is_met_by_rows_still_to_come_only() -> None:
+    timeline(
+        priced(how="left", versions_late=hr.deliver()),
+        price("10:00", "tea", 5),
+        at("10:40", item="tea", n=1),
+        at("11:30", item="tea", n=2),
+        watermark("11:00"),
+        expect(n=1, price=5),
+        price("10:50", "tea", 7),  # late, and valid for the row that waits
+        crash(),
+        batch(),
+        price("10:30", "tea", 6),  # later still, and superseded by then
+        batch(),
+        expect(),
+        watermark("12:00"),
+        expect(n=2, price=7),
+        price("11:20", "tea", 8),
+        at("12:10", item="tea", n=3),
+        watermark("13:00"),
+        expect(n=3, price=8),
+    )
+    assert "depends on batches" in priced(versions_late=hr.deliver()).state_description

@@ -15,7 +15,7 @@ from headrace.testing import at, batch, play, watermark
 from headrace.testing.elements import At
 from tests.models import temporal_join as model
 from tests.models.examples import examples
-from tests.models.rows import PARTITIONS, START, split
+from tests.models.rows import PARTITIONS, START, micros, split
 
 ROWS = 200
 MINUTE = 60_000_000
@@ -134,3 +134,38 @@ def test_what_is_late_is_what_the_model_says(batches: list[tuple[int, list[tuple
     assert found == truth
     assert [row["n"] for row in played.late] == late["left"]
     assert [row["v"] for row in played.late_right] == late["right"]
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+@examples(6)
+@given(seed=seeds, places=st.sets(st.integers(1, ROWS - 1), min_size=2, max_size=12), ttl=st.sampled_from([None, 20]))
+def test_a_delivered_version_is_met_by_every_row_that_is_emitted_after_it_came(
+    how: Any, seed: int, places: set[int], ttl: int | None
+) -> None:
+    rows = model.make(seed, rows=ROWS, disorder=900, changelog=False, partitions=1).elements
+    life: Any = {"keep_forever": True} if ttl is None else {"ttl": f"{ttl} minutes"}
+    elements: list[Any] = []
+    waiting: list[At] = []
+    versions: list[At] = []
+    truth: dict[int, int | None] = {}
+    passed = 0
+    for place, element in enumerate([*rows, at(START + timedelta(days=1), item=None, n=-1)]):
+        if place in places or place == len(rows):
+            passed = max(passed, max(model.time_of(each) for each in rows[:place]) - 5 * MINUTE)
+            passed = passed if place < len(rows) else model.time_of(element)
+            elements += [batch(), watermark(START + timedelta(microseconds=passed - micros(START)))]
+            emitted = [each for each in waiting if model.time_of(each) < passed]
+            waiting = [each for each in waiting if model.time_of(each) >= passed]
+            truth |= {
+                each.columns["n"]: model.met(each, versions, ttl=None if ttl is None else ttl * MINUTE)
+                for each in emitted
+            }
+        if element.side == "right":
+            versions.append(element)
+        elif model.time_of(element) >= passed:
+            waiting.append(element)
+        elements.append(element)
+    step = temporal_join("j", on="item", how=how, versions_late=hr.deliver(), **life).late(hr.drop())
+    played = play(step, *elements)
+    met = truth if how == "left" else {n: version for n, version in truth.items() if version is not None}
+    assert {row["n"]: row["v"] for row in played.main} == met

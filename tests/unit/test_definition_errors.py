@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -488,6 +489,61 @@ def test_a_source_outside_of_a_pipeline_is_refused(spark: SparkSession, landing:
 def test_a_pipeline_whose_name_is_no_file_name_is_refused() -> None:
     with pytest.raises(hr.DefinitionError, match=r"^\[NAME_INVALID\] pipeline name 'my spend' is used in file"):
         hr.pipeline(name="my spend")(_missing_folder)
+
+
+class _Seen(hr.KeyedProcess):
+    def on_row(self, row: object, context: object) -> None:
+        """See nothing."""
+
+
+NAMED: dict[str, Callable[[SparkSession, str], object]] = {
+    "flow": lambda spark, name: hr.write(name, _read(spark), hr.to_console()),
+    "step": lambda spark, name: _hourly(name)(_timed(spark)),
+    "output": lambda spark, name: hr.process("seen", _Seen, key="id", output="id STRING", outputs={name: "n INT"}),
+    "source of files": lambda spark, name: _read(spark, name=name),
+    "source of Kafka": lambda spark, name: hr.read_kafka(
+        spark, "rows", servers="127.0.0.1:1", schema="id STRING", name=name
+    ),
+    "source of MQTT": lambda spark, name: hr.read_mqtt(
+        spark, "rows", servers="127.0.0.1:1", schema="id STRING", name=name
+    ),
+    "source of changes": lambda spark, name: hr.read_postgres_changes(
+        spark, "rows", dsn="host=127.0.0.1 port=1", slot="rows", schema="id STRING", name=name
+    ),
+    "generated source": lambda spark, name: hr.generate(spark, hr.Payments(), name=name),
+    "source of Spark": lambda spark, name: hr.source(_stream_of_spark(spark), name=name),
+}
+"""Whatever is called by a name that becomes one of files."""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["../../evil", "/evil", "a" * 101, "é", ".."], ids=lambda name: name[:10])
+@pytest.mark.parametrize("named", NAMED.values(), ids=NAMED)
+def test_a_name_that_is_none_of_a_file_is_refused_and_nothing_is_created(
+    named: Callable[[SparkSession, str], object], name: str, spark: SparkSession, landing: Path
+) -> None:
+    @hr.pipeline(name="spend")
+    def spend(spark: SparkSession) -> None:
+        hr.write("rows", _read(spark, name="rows"), hr.to_files(landing / "out"))
+        named(spark, name)
+
+    with pytest.raises(hr.DefinitionError, match=r"^\[NAME_INVALID\] .*" + re.escape(repr(name))):
+        spend.run(checkpoint=landing / "a" / "b" / "checkpoint", spark=spark)
+    assert [file.name for file in landing.rglob("*")] == ["in"]
+
+
+@pytest.mark.spark
+def test_a_name_may_have_100_letters(spark: SparkSession, landing: Path) -> None:
+    longest = "a" * 100
+
+    @hr.pipeline(name=longest)
+    def spend(spark: SparkSession) -> None:
+        hourly = _hourly(longest).late(hr.side_output()).outputs(_timed(spark, name=longest))
+        hr.write(longest, hourly.main, hr.to_files(landing / "out"))
+
+    (landing / "in" / "1.json").write_text('{"account": "a", "at": "2025-01-01T10:00:00Z"}\n')
+    spend.run(checkpoint=landing / "checkpoint", mode=hr.available_now(drain=True), spark=spark)
+    assert hr.read_results(spark, landing / "out").count() == 1
 
 
 def test_a_negative_correction_time_is_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 README = Path(__file__).parents[2] / "README.md"
 DOCS = README.parent / "docs"
-WITHOUT_EXAMPLES = ("concepts.md", "delivery-guarantees.md", "errors.md")
+WITHOUT_EXAMPLES = ("concepts.md", "delivery-guarantees.md", "errors.md", "promises.md")
 HOW_TO = DOCS / "how-to"
 ON_SPARK = (
     DOCS / "state.md",
@@ -51,6 +51,44 @@ def test_the_examples_of_a_page_run_on_spark(page: Path, tmp_path: Path, monkeyp
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     missing = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert missing == []
+
+
+PROMISES = (DOCS / "promises.md").read_text()
+TESTS_NAMED = [line for line in PROMISES.splitlines() if re.search(r"`test_\w+`|\.py", line)]
+
+
+def _runs_in_the_first_tier(file: Path, name: str) -> bool:
+    code = file.read_text()
+    [test] = [each for each in ast.parse(code).body if isinstance(each, ast.FunctionDef) and each.name == name]
+    marks = [*map(ast.unparse, test.decorator_list), *re.findall(r"^pytestmark = .*", code, re.MULTILINE)]
+    return not any(re.search(r"^pytest\.mark\.full$|^pytestmark.*mark\.full\b", mark) for mark in marks)
+
+
+@pytest.mark.parametrize("line", TESTS_NAMED, ids=[line[2:40] for line in TESTS_NAMED])
+def test_every_test_of_a_promise_exists_in_its_file_and_runs_in_the_tier_that_is_told(line: str) -> None:
+    before, *linked = re.split(r"\[\w+\.py\]\((\S+)\)", line)
+    assert not re.search(r"`test_\w+`|\.py", before)
+    texts = dict(zip(linked[::2], linked[1::2], strict=True))
+    for number, file in enumerate(texts):
+        # Several files may share the names behind the last of them.
+        behind = (re.findall(r"`(test_\w+)`( \*)?", text) for text in [*texts.values()][number:])
+        for name, star in next(filter(None, behind)):
+            assert _runs_in_the_first_tier(DOCS / file, name) == (not star), f"{file} {name}"
+
+
+def test_every_promise_names_what_proves_it() -> None:
+    rows = re.findall(r"^\| ([A-Z][^|]+[.;]) \| (.+) \|$", PROMISES.partition("## Figures")[0], re.MULTILINE)
+    assert len(rows) > 25
+    assert [promise for promise, proof in rows if "`test_" not in proof and "`make " not in proof] == []
+
+
+@pytest.mark.parametrize(
+    "page", [README, DOCS.parent / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name
+)
+def test_every_make_target_of_a_page_exists(page: Path) -> None:
+    there = set(re.findall(r"^([a-z-]+):", (README.parent / "Makefile").read_text(), re.MULTILINE))
+    named = re.findall(r"(?:`|\$ )make ([a-z]+(?:-[a-z]+)*)(?![-\w])", page.read_text())
+    assert set(named) <= there
 
 
 SOURCE = DOCS.parent / "src" / "headrace"

@@ -11,10 +11,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import psutil
 
-from headrace.checkpoint.storage import Storage
+from headrace.checkpoint.storage import LocalStorage, Storage
 from headrace.errors import HeadraceError
 from headrace.json_codec import from_text, to_text
 
@@ -151,6 +152,28 @@ class Renewal:
         except OSError:
             # A full disk takes nothing new, but it lets go.
             self.lease.storage.delete(self.lease.file)
+
+
+@dataclass(frozen=True, slots=True)
+class LastDriver:
+    """The driver that has or had the lease of a checkpoint last."""
+
+    flows: tuple[str, ...] = ()
+    stopped: float | None = None
+    """When it was last seen, in seconds since 1970; None while it holds the lease."""
+
+
+def last_driver(checkpoint: Path) -> LastDriver | None:
+    """Who runs a checkpoint, or ran it last; None if nobody did."""
+    storage = LocalStorage(checkpoint)
+    newest = Lease(storage, max(storage.numbers(FOLDER), default=0))
+    try:
+        seen, holder = (checkpoint / newest.file).stat().st_mtime, newest.holder
+    except FileNotFoundError:
+        return None
+    silent = not holder.is_here and time.time() - seen > holder.expires
+    gone = holder.released or holder.has_ended or silent
+    return LastDriver(tuple(holder.flows), seen if gone else None)
 
 
 def take_lease(storage: Storage) -> Lease:

@@ -21,7 +21,7 @@ def is_full(problem: BaseException | None) -> bool:
     while problem is not None:
         if any(words in str(problem) for words in _FULL):
             return True
-        problem = problem.__cause__
+        problem = problem.__cause__ or problem.__context__
     return False
 
 

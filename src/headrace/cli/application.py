@@ -75,7 +75,6 @@ def detect(
     Example: headrace detect impossible-travel --keys 200
     """
     from headrace.demo.detection import DETECTIONS, judge
-    from headrace.demo.quiet import standard_error_in
 
     if not detector:
         for name in DETECTIONS:
@@ -87,7 +86,7 @@ def detect(
         )
     folder = Path(tempfile.mkdtemp(prefix="headrace-detect-"))
     console = Console()
-    with console.status("planting cases, starting Spark and running the detector"), standard_error_in(folder / "log"):
+    with console.status("planting cases, starting Spark and running the detector"):
         judged = judge(DETECTIONS[detector], folder, keys=keys)
     table = Table("story", "keys", "to find", "alerts", title=detector)
     for story, planted, is_case, alerts in judged.stories.rows():

@@ -46,7 +46,8 @@ def status(
 
     Example: headrace status checkpoints/spend --watch
     """
-    flows_of(checkpoint)
+    if not statuses(checkpoint):
+        flows_of(checkpoint)
     if as_json:
         print(json.dumps([flow.to_json() for flow in statuses(checkpoint)], indent=2))
         return
@@ -168,7 +169,7 @@ def show_letters(
         return
     console = Console()
     for row in rows:
-        line = Text(f"{row['origin']}:{row['position']}  ", style="cyan")
+        line = Text(f"{row['flow']}  ").append(f"{row['origin']}:{row['position']}  ", style="cyan")
         line.append(row["reason"], style="red").append(f"  {row['detail']}\n    {row['raw']}", style="default")
         console.print(line, soft_wrap=True)
 

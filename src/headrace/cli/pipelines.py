@@ -8,7 +8,6 @@ import json
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,14 +21,12 @@ from rich.console import Console
 from rich.text import Text
 
 from headrace.cli.checkpoints import AsJson
-from headrace.demo.quiet import standard_error_in
 from headrace.errors import HeadraceError
-from headrace.observe.status import FlowStatus, status_table, statuses
+from headrace.observe.status import status_table, statuses
 from headrace.runtime.modes import Mode, available_now, micro_batch
 from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.session import spark_session
 
-PROGRESS_SECONDS = 2.0
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 Target = Annotated[str, typer.Argument(help="module:pipeline or file.py:pipeline.")]
 Parameters = Annotated[
@@ -57,6 +54,7 @@ def run(
     interval: Annotated[str, typer.Option(help="How often to look for new rows.")] = "1 second",
     max_rows: MaxRows = None,
     keep_up: KeepUp = False,
+    progress: Annotated[bool, typer.Option(help="Show how far the flows are, on standard error.")] = True,
 ) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM, or over what is there now.
 
@@ -64,14 +62,7 @@ def run(
     """
     pipeline, parameters = find_pipeline(target), read_parameters(parameter)
     mode = _mode(once=once, drain=drain, interval=interval, max_rows=max_rows, keep_up=keep_up)
-    ended = threading.Event()
-    progress = threading.Thread(target=_print_progress, args=(checkpoint, ended), daemon=True)
-    progress.start()
-    try:
-        pipeline.run(checkpoint=checkpoint, mode=mode, **parameters)
-    finally:
-        ended.set()
-        progress.join()
+    pipeline.run(checkpoint=checkpoint, mode=mode, progress=progress, **parameters)
     console = Console()
     console.print(status_table(statuses(checkpoint), width=console.width))
 
@@ -91,40 +82,16 @@ def _mode(*, once: bool, drain: bool, interval: str, max_rows: int | None, keep_
     return micro_batch(interval, max_rows=max_rows, keep_up=keep_up)
 
 
-def _print_progress(checkpoint: Path, ended: threading.Event) -> None:
-    printed = {flow.flow: flow for flow in statuses(checkpoint)}
-    while not ended.wait(PROGRESS_SECONDS):
-        for flow in statuses(checkpoint):
-            if printed.get(flow.flow) != flow:
-                printed[flow.flow] = flow
-                print(_line(flow), file=sys.stderr, flush=True)
-
-
-def _line(flow: FlowStatus) -> str:
-    return (
-        f"{flow.flow}: batch {flow.batch}, {flow.read:,} rows read, {flow.dead:,} dead, {flow.late:,} late, "
-        f"{flow.out:,} out, watermark {flow.shown_watermark}" + "".join(f", waiting: {sink}" for sink in flow.waiting)
-    )
-
-
 @contextmanager
 def plan_session(target: str, parameter: list[str] | None) -> Iterator[tuple[Pipeline, SparkSession, dict[str, Any]]]:
-    """The pipeline, a session that runs nothing, and the parameters; an unexpected failure shows Spark's log."""
+    """The pipeline, a session that runs nothing, and the parameters."""
     pipeline, parameters = find_pipeline(target), read_parameters(parameter)
     if sys.stderr.isatty():
         print("Starting Spark ...", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        log = Path(folder) / "spark.log"
-        try:
-            with standard_error_in(log):
-                session = spark_session(pipeline.name, master="local[1]", quick_start=True)
-                yield pipeline, session, parameters
-                session.stop()
-        except HeadraceError:
-            raise
-        except BaseException:
-            sys.stderr.write(log.read_text(encoding="utf-8", errors="replace"))
-            raise
+        session = spark_session(pipeline.name, master="local[1]", quick_start=True, log=Path(folder, "spark.log"))
+        yield pipeline, session, parameters
+        session.stop()
 
 
 def check(

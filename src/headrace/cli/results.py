@@ -27,11 +27,11 @@ def show(
     """
     results = Results(folder)
     rows = results.latest() if latest else results.newest(limit)
-    shown, known = rows.tail(limit), rows.height if latest else results.rows
+    newest, known = rows.tail(limit), rows.height if latest else results.rows
     if as_json:
-        print(json.dumps([json.loads(row) for row in json_rows(shown)], indent=2, ensure_ascii=False))
+        print(json.dumps([json.loads(row) for row in json_rows(newest)], indent=2, ensure_ascii=False))
         return
     # Values and names must not be read as markup.
     console = Console(markup=False, emoji=False, highlight=False)
-    console.print(ShownTable.of(shown).as_rich())
-    console.print(f"{known:,} rows" if known == shown.height else f"the last {shown.height:,} of {known:,} rows")
+    console.print(ShownTable.of(newest).as_rich())
+    console.print(f"{known:,} rows" if known == newest.height else f"the last {newest.height:,} of {known:,} rows")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, ClassVar
 
-from pyspark.sql import DataFrame, Row
+import polars as pl
+from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.table import Table
 
 from headrace.connectors.base.sink import BatchIdentity, DriverSink, Guarantee, Written
+from headrace.rendering import shown
 from headrace.stability import experimental, stable
 
 
@@ -22,37 +23,19 @@ class ConsoleSink(DriverSink):
     rows: int
 
     def write(self, frame: DataFrame, batch: BatchIdentity) -> Written:
-        rows = frame.collect()
-        if rows:
-            title = f"{batch.flow} {batch.output}, batch {batch.batch}, {len(rows)} rows"
-            table = Table(*frame.columns, title=title, title_justify="left")
-            for row in rows[: self.rows]:
-                table.add_row(*map(_shown, row))
+        # Rows of Spark would have their times in the zone of this process.
+        rows = pl.DataFrame(frame.toArrow())
+        if not rows.is_empty():
+            title = f"{batch.flow} {batch.output}, batch {batch.batch}, {rows.height} rows"
+            table = Table(*rows.columns, title=title, title_justify="left")
+            for row in rows.head(self.rows).iter_rows():
+                table.add_row(*map(shown, row))
             # Values and names must not be read as markup.
             Console(markup=False, emoji=False).print(table)
-        return Written(len(rows), len(rows))
+        return Written(rows.height, rows.height)
 
     def __repr__(self) -> str:
         return "hr.to_console()"
-
-
-def _shown(value: object) -> str:
-    """A value for people; of a window the end has a date only if it is on another day.
-
-    >>> _shown(Row(start=datetime(2026, 1, 1, 10), end=datetime(2026, 1, 1, 11)))
-    '2026-01-01 10:00 - 11:00'
-    >>> _shown(Row(start=datetime(2026, 1, 1, 23, 30), end=datetime(2026, 1, 2, 0, 0, 30)))
-    '2026-01-01 23:30:00 - 2026-01-02 00:00:30'
-    """
-    match value:
-        case Row(start=datetime() as start, end=datetime() as end) if len(value) == 2:
-            seconds, fraction = (start.second or end.second), (start.microsecond or end.microsecond)
-            detail = "microseconds" if fraction else "seconds" if seconds else "minutes"
-            same_day = start.date() == end.date()
-            until = end.time().isoformat(detail) if same_day else end.isoformat(" ", detail)
-            return f"{start.isoformat(' ', detail)} - {until}"
-        case _:
-            return str(value)
 
 
 @stable

@@ -102,7 +102,7 @@ def judge(detection: Detection, folder: Path, *, keys: int, seed: int = 1) -> Ju
         timed = frame.transform(event_time("at", out_of_order=OUT_OF_ORDER, accept=valid_times(max_future=None)))
         write("detected", detection.step()(timed), to_files(folder / "found"))
 
-    spark = spark_session("headrace-detect", master="local[2]", quick_start=True)
+    spark = spark_session("headrace-detect", master="local[2]", quick_start=True, log=folder / "spark.log")
     Pipeline(detect, "detect").run(checkpoint=folder / "checkpoint", mode=available_now(), spark=spark)
     alerts = [row[detection.key] for row in committed_rows(folder / "found").rows(named=True)]
     keys_of, alerts_of = Counter(story_of.values()), Counter(story_of.get(key, "others") for key in alerts)

@@ -13,7 +13,6 @@ from rich.live import Live
 from rich.markup import escape
 
 import headrace as hr
-from headrace.demo.quiet import standard_error_in
 from headrace.demo.screen import Feed, Screen, account_table
 from headrace.runtime.session import spark_session
 
@@ -60,14 +59,13 @@ def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     feed = Feed(folder, folder / CHECKPOINT / "takings")
     screen = Screen(feed)
-    with standard_error_in(folder / LOG):
-        if console.is_terminal:
-            with Live(screen, console=console, refresh_per_second=4):
-                first = _run(folder, screen, seconds, plain=False)
-        else:
-            print(screen.doing, flush=True)
-            first = _run(folder, screen, seconds, plain=True)
-            console.print(screen)
+    if console.is_terminal:
+        with Live(screen, console=console, refresh_per_second=4):
+            first = _run(folder, screen, seconds, plain=False)
+    else:
+        print(screen.doing, flush=True)
+        first = _run(folder, screen, seconds, plain=True)
+        console.print(screen)
     account, adds_up = account_table(feed)
     console.print(account)
     verdict = "[green]Every row is accounted for.[/]" if adds_up else "[bold red]The account does not add up.[/]"
@@ -85,7 +83,7 @@ def play(folder: Path, *, seconds: float | None, console: Console) -> bool:
 def _run(folder: Path, screen: Screen, seconds: float | None, *, plain: bool) -> float | None:
     """Run the pipeline and look at it until the time is up; how long the first windows took, if any came."""
     began = time.monotonic()
-    spark = spark_session("headrace-demo", master="local[2]", quick_start=True)
+    spark = spark_session("headrace-demo", master="local[2]", quick_start=True, log=folder / LOG)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from html import escape
 
 import polars as pl
 from rich.console import Console
 from rich.table import Table
+
+from headrace.rendering import shown
 
 _STYLE = """<style>
 .headrace table { border-collapse: collapse; margin: 0 0 1.2em }
@@ -41,7 +42,7 @@ class ShownTable:
     def of(cls, rows: pl.DataFrame, *, title: str = "", note: str = "") -> ShownTable:
         """The rows of a frame."""
         numbers = frozenset(name for name, kind in rows.schema.items() if kind.is_numeric())
-        return cls(rows.columns, [[*map(shown_value, row)] for row in rows.iter_rows()], title, note, numbers)
+        return cls(rows.columns, [[*map(shown, row)] for row in rows.iter_rows()], title, note, numbers)
 
     def fitting(self, console: Console) -> Table:
         """For a console: few rows that are wider than it are turned, each into a column."""
@@ -74,30 +75,6 @@ class ShownTable:
             for row in self.rows
         )
         return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def shown_value(value: object) -> str:
-    """A value for people; a window is the text of its start and its end.
-
-    >>> shown_value({"start": datetime(2026, 1, 5, 10), "end": datetime(2026, 1, 5, 11)})
-    '2026-01-05 10:00 to 11:00'
-    """
-    match value:
-        case None:
-            return ""
-        case datetime():
-            return value.replace(tzinfo=None).isoformat(sep=" ").removesuffix(":00")
-        case {"start": datetime() as start, "end": datetime() as end, **others} if not others:
-            begin, (day, time) = shown_value(start), shown_value(end).split()
-            return f"{begin} to {time if begin.startswith(day) else f'{day} {time}'}"
-        case Mapping():
-            return "{" + ", ".join(f"{name}: {shown_value(inner)}" for name, inner in value.items()) + "}"
-        case list():
-            return "[" + ", ".join(map(shown_value, value)) + "]"
-        case bytes():
-            return value.decode("utf-8", "replace")
-        case _:
-            return str(value)
 
 
 def as_text(tables: Iterable[ShownTable]) -> str:

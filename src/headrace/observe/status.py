@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
+from headrace.checkpoint.lease import last_driver
 from headrace.checkpoint.outages import Outage, outages
 from headrace.checkpoint.storage import LocalStorage
 from headrace.event_time.strategy import BEGINNING, END, EPOCH
@@ -19,7 +21,7 @@ from headrace.observe import history
 from headrace.observe.history import HistoryEntry
 from headrace.observe.shown import ShownTable
 
-WIDE = 124
+WIDE = 134
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class FlowStatus:
     """A flow after its newest batch; rows are counted over all batches."""
 
     flow: str
-    batch: int
+    batch: int | None
+    """None before the first batch is done."""
     read: int
     dead: int
     late: int
@@ -42,44 +45,58 @@ class FlowStatus:
     unread: int = 0
     """Rows that wait in the sources after those read."""
     waiting: tuple[str, ...] = ()
-    """The sinks that do not answer, and why."""
+    """The sinks and sources that do not answer, and why."""
+    stopped: datetime | None = None
+    """When its driver was last seen; None while the driver runs."""
     read_once: Mapping[str, bool] = field(default_factory=dict)
     """Of each source that tasks read, whether no batch has read anything of it twice."""
     drained: bool = False
     """Whether the flow has come to the end of time."""
 
     @property
-    def shown_watermark(self) -> str:
+    def state(self) -> Literal["running", "waiting", "stopped"]:
+        """What the flow does now."""
+        return "stopped" if self.stopped is not None else "waiting" if self.waiting else "running"
+
+    @property
+    def time(self) -> str:
         """The watermark for people."""
-        if self.watermark is None:
-            return shown_moment(END if self.drained else BEGINNING)
-        return f"{self.watermark:%Y-%m-%d %H:%M:%S}"
+        if self.watermark is not None:
+            return _text(self.watermark)
+        return shown_moment(END) if self.drained else "none yet" if self.read else shown_moment(BEGINNING)
 
     def to_json(self) -> dict[str, object]:
         """Plain values for machines; the watermark is null before the first row and after the end of time."""
-        moment = None if self.watermark is None else self.shown_watermark
-        return {**asdict(self), "watermark": moment, "lag": None if self.lag is None else self.lag.total_seconds()}
+        moment = None if self.watermark is None else self.time
+        lag = None if self.lag is None else self.lag.total_seconds()
+        stopped = None if self.stopped is None else _text(self.stopped)
+        said = {"state": self.state, "stopped": stopped, "watermark": moment, "lag": lag}
+        return {**asdict(self), **said}
 
 
 def statuses(checkpoint: Path) -> list[FlowStatus]:
-    """The status of every flow that has run a batch."""
-    everywhere = outages(LocalStorage(checkpoint))
-    newest = {flow: history.newest(checkpoint / flow) for flow in history.flows(checkpoint)}
-    return [
-        status_of(flow, entry, everywhere + outages(LocalStorage(checkpoint / flow)))
-        for flow, entry in newest.items()
-        if entry is not None
-    ]
+    """The status of every flow that has run a batch, or is about to."""
+    driver, everywhere = last_driver(checkpoint), outages(LocalStorage(checkpoint))
+    flows = sorted({*history.flows(checkpoint), *(() if driver is None or driver.stopped else driver.flows)})
+    found = []
+    for flow in flows:
+        newest = history.newest(checkpoint / flow)
+        ended = newest.clock if driver is None and newest is not None else None
+        if driver is not None and driver.stopped is not None:
+            ended = round(driver.stopped * 1_000_000)
+        waiting = everywhere + outages(LocalStorage(checkpoint / flow)) if ended is None else []
+        found.append(_status(flow, newest, waiting, ended))
+    return found
 
 
-def status_of(flow: str, newest: HistoryEntry, waiting: list[Outage]) -> FlowStatus:
-    """The status of a flow, from what its newest batch and its outages say."""
+def _status(flow: str, newest: HistoryEntry | None, waiting: list[Outage], stopped: int | None) -> FlowStatus:
+    batch, newest = (None, HistoryEntry(flow, -1, 0)) if newest is None else (newest.batch, newest)
     rows = newest.total
     watermark = min(newest.watermarks.values(), default=BEGINNING)
     moment = EPOCH + timedelta(microseconds=watermark) if BEGINNING < watermark < END else None
     return FlowStatus(
         flow,
-        newest.batch,
+        batch,
         rows.read,
         rows.dead,
         rows.late,
@@ -91,29 +108,27 @@ def status_of(flow: str, newest: HistoryEntry, waiting: list[Outage]) -> FlowSta
         newest.state.bytes,
         sum(newest.unread.values()),
         tuple(sorted({f"{outage.sink} ({outage.reason})" for outage in waiting})),
+        None if stopped is None else EPOCH + timedelta(microseconds=stopped),
         rows.read_once,
         watermark == END,
     )
 
 
 def status_view(flows: list[FlowStatus], *, width: int) -> Group:
-    """What ``headrace status`` shows: the table, and below it what a flow waits for, and what it read twice."""
-    lines = [f"[yellow]{flow.flow} is waiting: {escape(sink)}[/]" for flow in flows for sink in flow.waiting]
+    """What ``headrace status`` shows: the table, and below it what flows wait for, since when they have stopped."""
+    lines = [f"{flow.flow} has been stopped since {_text(flow.stopped)} (UTC)" for flow in flows if flow.stopped]
+    lines += [f"[yellow]{flow.flow} is waiting: {escape(sink)}[/]" for flow in flows for sink in flow.waiting]
     again = ((flow.flow, source) for flow in flows for source, once in flow.read_once.items() if not once)
     lines += [f"[yellow]{flow} has read rows of {source} more than once; they count once[/]" for flow, source in again]
     return Group(status_table(flows, width=width), *lines)
 
 
-def shown_status(flows: Mapping[str, FlowStatus | None], states: Mapping[str, str]) -> ShownTable:
-    """A line for each flow, with what it is doing; the other columns are empty before its first batch."""
-    cells = {
-        name: {} if flow is None else {column: Text.from_markup(cell).plain for column, cell in _shown(flow).items()}
-        for name, flow in flows.items()
-    }
-    columns = list(dict.fromkeys(["flow", "state", *(column for shown in cells.values() for column in shown)]))
-    rows = [{"flow": name, "state": states[name], **shown} for name, shown in cells.items()]
-    lines = [[row.get(column, "") for column in columns] for row in rows]
-    return ShownTable(columns, lines, numbers=frozenset(columns[2:]))
+def shown_status(flows: Iterable[FlowStatus], failed: Container[str]) -> ShownTable:
+    """A line for each flow, as a started pipeline shows itself, which knows which of them have failed."""
+    rows = [{name: Text.from_markup(cell).plain for name, cell in _shown(flow).items()} for flow in flows]
+    rows = [{**row, "state": "failed"} if row["flow"] in failed else row for row in rows]
+    columns = [*rows[0]] if rows else ["flow"]
+    return ShownTable(columns, [[*row.values()] for row in rows], numbers=frozenset(columns[2:]))
 
 
 def status_table(flows: list[FlowStatus], *, width: int) -> Table:
@@ -133,13 +148,14 @@ def status_table(flows: list[FlowStatus], *, width: int) -> Table:
 def _shown(flow: FlowStatus) -> dict[str, str]:
     return {
         "flow": flow.flow,
-        "batch": f"{flow.batch:,}",
+        "state": f"[yellow]{flow.state}[/]" if flow.waiting else flow.state,
+        "batch": "-" if flow.batch is None else f"{flow.batch:,}",
         "read": f"{flow.read:,}",
         "unread": f"{flow.unread:,}",
         "dead": f"[red]{flow.dead:,}[/]" if flow.dead else "0",
         "late": f"[yellow]{flow.late:,}[/]" if flow.late else "0",
         "out": f"{flow.out:,}",
-        "watermark (UTC)": flow.shown_watermark,
+        "watermark (UTC)": flow.time,
         "lag": "-" if flow.lag is None else shown_length(flow.lag // timedelta(microseconds=1)),
         "seconds": f"{flow.seconds:.2f}",
         "state rows": f"{flow.state_rows:,}",
@@ -157,7 +173,11 @@ def shown_moment(moment: int) -> str:
     """
     if moment in (BEGINNING, END):
         return "no row yet" if moment == BEGINNING else "end of time"
-    return f"{EPOCH + timedelta(microseconds=moment):%Y-%m-%d %H:%M:%S}"
+    return _text(EPOCH + timedelta(microseconds=moment))
+
+
+def _text(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
 def shown_length(length: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -79,14 +79,6 @@ class Flow:
         clear_outages(self._storage)
         self.batches.prepare()
         self._claimed = time.monotonic()
-
-    def state(self, waiting: Collection[str]) -> str:
-        """What the flow is doing, in a word, if it waits for these sinks."""
-        if self.failure is not None:
-            return "failed"
-        if not self._worker.is_alive():
-            return "stopped"
-        return "waiting" if waiting else "stopping" if self._stopping.is_set() else "running"
 
     def start(self) -> None:
         self._worker.start()

@@ -20,10 +20,11 @@ from headrace.observe.history import BatchSeconds, HistoryEntry, StateSize
 from headrace.observe.hot_keys import hot_keys
 from headrace.operators.lookup.answers import forget_answers
 from headrace.reports import BatchReports
+from headrace.runtime.batch_outputs import BatchOutputs
 from headrace.runtime.batch_plan import FlowPlan
 from headrace.runtime.broadcast_tables import BroadcastTables
 from headrace.runtime.modes import Mode, Throttle
-from headrace.runtime.outputs import BatchOutputs, FlowOutputs
+from headrace.runtime.outputs import FlowOutputs
 from headrace.runtime.planner import NO_READS, Planner, Writing, topology_of
 from headrace.runtime.source_reads import Cancelled, SourceReads
 from headrace.wheel.task import PROPERTY, SIDE, STATE, BatchProperty, take_reports
@@ -118,7 +119,8 @@ class FlowBatches:
             problem = reported(error)
             if problem is None and self.reads.were_away(record, error):
                 return False
-            raise problem or job_failure(self.node.name, record.batch, error) from error
+            # The frames of Java are in Spark's log.
+            raise problem or job_failure(self.node.name, record.batch, error) from None
         return True
 
     def _run_job(self, record: BatchRecord, began: float, *, runs_again: bool) -> None:

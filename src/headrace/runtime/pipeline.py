@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, overload
 
@@ -32,6 +32,7 @@ from headrace.redaction import redacted, redacting
 from headrace.runtime.bounded import check_key_groups, slots_for
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import BOUNDED, Mode, micro_batch
+from headrace.runtime.progress import Progress
 from headrace.runtime.refusals import refusals
 from headrace.runtime.session import session_findings, spark_session
 from headrace.stability import stable
@@ -102,7 +103,7 @@ class Running:
 
     def status(self) -> dict[str, FlowStatus | None]:
         """How far each flow is after its newest batch; None before its first one."""
-        found = {status.flow: status for status in statuses(self._checkpoint)}
+        found = {status.flow: status for status in statuses(self._checkpoint) if status.batch is not None}
         return {flow.node.name: found.get(flow.node.name) for flow in self._flows}
 
     def __repr__(self) -> str:
@@ -112,12 +113,15 @@ class Running:
         return as_html(self._shown())
 
     def _shown(self) -> Iterator[ShownTable]:
-        status = self.status()
-        waiting = {name: () if flow is None else flow.waiting for name, flow in status.items()}
-        yield shown_status(status, {flow.node.name: flow.state(waiting[flow.node.name]) for flow in self._flows})
-        for flow in self._flows:
-            said = [redacted(str(flow.failure))] if flow.failure is not None else waiting[flow.node.name]
-            yield from (ShownTable((), (), title=flow.node.name, note=text) for text in said)
+        failures = {flow.node.name: flow.failure for flow in self._flows if flow.failure is not None}
+        flows = [
+            flow for flow in statuses(self._checkpoint) if any(flow.flow == each.node.name for each in self._flows)
+        ]
+        yield shown_status(flows, failures)
+        for flow in flows:
+            failure = failures.get(flow.flow)
+            for said in flow.waiting if failure is None else [redacted(str(failure))]:
+                yield ShownTable((), (), title=flow.flow, note=said)
 
     def stop(self) -> None:
         """Let every flow finish the batch it is in, then stop."""
@@ -202,15 +206,23 @@ class Pipeline:
         checkpoint: str | os.PathLike[str],
         mode: Mode | None = None,
         spark: SparkSession | None = None,
+        progress: bool = True,
         **parameters: Any,
     ) -> None:
-        """Run until the end, or until Ctrl-C or SIGTERM, which let the running batch finish."""
-        running = self.start(checkpoint=checkpoint, mode=mode, spark=spark, **parameters)
-        stop = threading.Event()
-        with _on_signal(stop):
-            while not running.wait(0.2):
-                if stop.is_set():
-                    running.stop()
+        """Run until the end, or until Ctrl-C or SIGTERM, which let the running batch finish.
+
+        ``progress`` shows on standard error how far the flows are: a live line on a terminal, else a line now and then.
+        """
+        shown = Progress(self.name, Path(checkpoint)) if progress else None
+        with shown or nullcontext():
+            running = self.start(checkpoint=checkpoint, mode=mode, spark=spark, **parameters)
+            stop = threading.Event()
+            with _on_signal(stop):
+                while not running.wait(0.2):
+                    if shown is not None:
+                        shown.look()
+                    if stop.is_set():
+                        running.stop()
 
     @redacting()
     def backfill(

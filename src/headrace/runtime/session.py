@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,6 +152,9 @@ START_SETTINGS = {
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
 }
 
+LAST_WORDS = 2000
+"""How many characters of its log are shown of a Spark that did not start."""
+
 QUICK_JAVA = (
     "-XX:TieredStopAtLevel=1",
     # The first compiler alone has a cache so small that a session of many queries compiles the same code over and over.
@@ -166,11 +170,13 @@ def spark_session(
     connectors: Sequence[str] = (),
     quick_start: bool = False,
     settings: dict[str, str] | None = None,
+    log: str | os.PathLike[str] | None = None,
 ) -> SparkSession:
     """A session on this machine; ``quick_start`` trades peak speed for a faster first batch (demos, tests).
 
     ``connectors`` (``"kafka"``, ``"delta"``) brings their jars, unless Spark or your settings have them already.
-    A session of your own works too.
+    What Spark's processes say goes to the file ``log``, else to a temporary one that is named on standard error;
+    ``log="/dev/stderr"`` shows it. A session of your own works too.
 
     >>> import headrace as hr
     >>> def run(pipeline):
@@ -191,13 +197,41 @@ def spark_session(
         **(settings or {}),
         **connector_settings(connectors, settings or {}),
     }
+    chosen = {"spark.app.name": app, "spark.master": master, **chosen}
+    _start_java(chosen, log)
     builder: Any = SparkSession.builder
-    for name, value in {"spark.app.name": app, "spark.master": master, **chosen}.items():
+    for name, value in chosen.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     require_connectors(session, connectors)
     return session
+
+
+def _start_java(settings: Mapping[str, str], log: str | os.PathLike[str] | None) -> None:
+    """Start the JVM of this process, unless it runs; what it and its Python workers say goes to a file."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    context: Any = SparkContext
+    launch: Any = launch_gateway
+    # With spark-submit there is a JVM, and its screen is not ours.
+    if context._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    if log is None:
+        handle, log = tempfile.mkstemp(prefix="headrace-spark-", suffix=".log")
+        os.close(handle)
+        print(f"Spark's log: {log}", file=sys.stderr, flush=True)
+    conf: Any = SparkConf().setAll([*settings.items()])
+    with Path(log).open("ab") as said:
+        try:
+            context._ensure_initialized(gateway=launch(conf, {"stdout": said, "stderr": said}), conf=conf)
+        except PySparkRuntimeError as problem:
+            last = Path(log).read_text(encoding="utf-8", errors="replace")[-LAST_WORDS:]
+            raise HeadraceError(
+                "SPARK_NOT_STARTED", f"Spark has ended while it started. {str(log)!r} ends with:\n{last}"
+            ) from problem
 
 
 def batch_session(spark: SparkSession) -> SparkSession:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from headrace.checkpoint.lease import take_lease
 from headrace.checkpoint.outages import OutageMarker, clear_outages, outages
 from headrace.checkpoint.storage import LocalStorage
 from headrace.cli import app
@@ -27,9 +28,10 @@ ENTRY = {
 
 @pytest.fixture
 def flow(tmp_path: Path) -> Path:
-    """The folder of a flow that has run a batch."""
+    """The folder of a running flow that has done a batch."""
     folder = tmp_path / "checkpoint" / "spend"
     folder.mkdir(parents=True)
+    take_lease(LocalStorage(folder.parent))
     (folder / "history.jsonl").write_text(json.dumps(ENTRY) + "\n")
     return folder
 
@@ -75,6 +77,7 @@ def test_status_says_what_a_flow_waits_for_and_no_longer_once_it_goes_on(flow: P
     status = json.loads(CliRunner().invoke(app, ["status", checkpoint, "--json"]).stdout)
     assert status[0]["waiting"] == [waits.removeprefix("spend is waiting: ")]
     assert status[0]["unread"] == 7
+    assert status[0]["state"] == "waiting"
     clear_outages(LocalStorage(flow))
     assert "waiting" not in CliRunner().invoke(app, ["status", checkpoint], env={"COLUMNS": "140"}).stdout
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
+from headrace.checkpoint.lease import LeaseHolder, take_lease
 from headrace.checkpoint.storage import LocalStorage
 from headrace.cli import app
 from headrace.event_time.record import BatchLog, BatchOutcome, BatchRecord, SourceRead
-from tests.unit.cli.conftest import CLOCK
+from headrace.event_time.strategy import BEGINNING
+from tests.unit.cli.conftest import CLOCK, entry
 
 RUNNER = CliRunner()
 
@@ -22,6 +29,8 @@ def test_a_batch_that_ran_again_is_counted_once(checkpoint: Path) -> None:
     assert json.loads(result.stdout) == [
         {
             "flow": "spend",
+            "state": "stopped",
+            "stopped": "2026-01-01 12:02:00",
             "batch": 2,
             "read": 210,
             "dead": 3,
@@ -38,6 +47,54 @@ def test_a_batch_that_ran_again_is_counted_once(checkpoint: Path) -> None:
             "read_once": {},
         }
     ]
+
+
+def status_of(checkpoint: Path) -> dict[str, Any]:
+    [flow] = json.loads(RUNNER.invoke(app, ["status", str(checkpoint), "--json"]).stdout)
+    assert isinstance(flow, dict)
+    return flow
+
+
+def test_a_flow_runs_while_its_driver_holds_the_lease_and_has_stopped_since_it_released_it(checkpoint: Path) -> None:
+    lease = take_lease(LocalStorage(checkpoint))
+    assert (status_of(checkpoint)["state"], status_of(checkpoint)["stopped"]) == ("running", None)
+    lease.renew(released=True)
+    seen = datetime(2026, 1, 1, 18, tzinfo=UTC).timestamp()
+    os.utime(checkpoint / lease.file, (seen, seen))
+    assert (status_of(checkpoint)["state"], status_of(checkpoint)["stopped"]) == ("stopped", "2026-01-01 18:00:00")
+    shown = RUNNER.invoke(app, ["status", str(checkpoint)], env={"COLUMNS": "140"}).stdout
+    assert "spend has been stopped since 2026-01-01 18:00:00 (UTC)" in shown
+
+
+def test_a_driver_that_was_killed_has_stopped_and_one_elsewhere_once_it_is_silent(checkpoint: Path) -> None:
+    def is_said_of(holder: LeaseHolder) -> str:
+        (checkpoint / lease.file).write_bytes(holder.to_bytes())
+        return str(status_of(checkpoint)["state"])
+
+    lease = take_lease(LocalStorage(checkpoint))
+    here = lease.holder
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    assert is_said_of(replace(here, pid=killed.pid)) == "stopped"
+    assert is_said_of(replace(here, host="elsewhere")) == "running"
+    assert is_said_of(replace(here, host="elsewhere", expires=-1.0)) == "stopped"
+
+
+def test_a_flow_is_there_before_its_first_batch(tmp_path: Path) -> None:
+    (tmp_path / "spend").mkdir()
+    replace(take_lease(LocalStorage(tmp_path)), flows={"spend": "spend-1f0c"}).renew()
+    found = status_of(tmp_path)
+    assert (found["flow"], found["state"], found["batch"], found["watermark"]) == ("spend", "running", None, None)
+    assert "no row yet" in RUNNER.invoke(app, ["status", str(tmp_path)], env={"COLUMNS": "140"}).stdout
+
+
+@pytest.mark.parametrize(("read", "watermark"), [(0, "no row yet"), (7, "none yet")])
+def test_that_no_row_has_come_is_said_only_when_that_is_so(tmp_path: Path, read: int, watermark: str) -> None:
+    (tmp_path / "spend").mkdir()
+    first = entry(0, watermark=BEGINNING, read=read, dead=0, late=0, out=0, total=(read, 0, 0, 0))
+    (tmp_path / "spend" / "history.jsonl").write_text(json.dumps(first) + "\n")
+    shown = RUNNER.invoke(app, ["status", str(tmp_path)], env={"COLUMNS": "140"}).stdout
+    assert f" {watermark} " in shown
 
 
 def test_the_table_shows_watermark_and_lag_for_people(checkpoint: Path) -> None:
@@ -87,6 +144,11 @@ def test_show_gives_the_newest_letters_with_their_place(checkpoint: Path) -> Non
     assert [(row["position"], row["batch"]) for row in rows] == [(9, 0), (4, 1)]
     assert rows[0]["origin"] == "file:/in/monday.json"
     assert rows[0]["read_at"] == "2026-01-01T12:00:00+00:00"
+
+
+def test_show_names_flow_and_place_of_a_letter(checkpoint: Path) -> None:
+    result = RUNNER.invoke(app, ["dead-letters", "show", str(checkpoint), "--limit", "1"], env={"COLUMNS": "160"})
+    assert result.stdout.splitlines()[0] == "spend  file:/in/monday.json:4  NOT_JSON  why it is dead"
 
 
 def test_show_can_be_asked_for_one_reason(checkpoint: Path) -> None:

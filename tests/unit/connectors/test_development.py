@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 
+import polars as pl
+import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
 
@@ -18,6 +21,9 @@ class Frame:
     def __init__(self, *rows: Row) -> None:
         self.rows = list(rows)
         self.columns = list(rows[0].asDict())
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        return pl.DataFrame([row.asDict(recursive=True) for row in self.rows]).to_arrow()
 
     def collect(self) -> list[Row]:
         return self.rows
@@ -84,11 +90,11 @@ def test_the_console_prints_what_looks_like_markup_as_it_is(capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("start", "end", "shown"),
     [
-        ("2026-01-01T10:00", "2026-01-01T11:00", "2026-01-01 10:00 - 11:00"),
-        ("2026-01-01T10:00", "2026-01-01T10:00:30", "2026-01-01 10:00:00 - 10:00:30"),
-        ("2026-01-01T10:00", "2026-01-01T10:00:00.25", "2026-01-01 10:00:00.000000 - 10:00:00.250000"),
-        ("2026-01-01T23:30", "2026-01-02T00:30", "2026-01-01 23:30 - 2026-01-02 00:30"),
-        ("2026-01-01T00:00", "2026-01-02T00:00", "2026-01-01 00:00 - 2026-01-02 00:00"),
+        ("2026-01-01T10:00", "2026-01-01T11:00", "2026-01-01 10:00 to 11:00"),
+        ("2026-01-01T10:00", "2026-01-01T10:00:30", "2026-01-01 10:00:00 to 10:00:30"),
+        ("2026-01-01T10:00", "2026-01-01T10:00:00.25", "2026-01-01 10:00:00.000000 to 10:00:00.250000"),
+        ("2026-01-01T23:30", "2026-01-02T00:30", "2026-01-01 23:30 to 2026-01-02 00:30"),
+        ("2026-01-01T00:00", "2026-01-02T00:00", "2026-01-01 00:00 to 2026-01-02 00:00"),
     ],
 )
 def test_the_console_prints_a_window_as_people_write_it(
@@ -99,4 +105,18 @@ def test_the_console_prints_a_window_as_people_write_it(
     hr.to_console().write(frame, hr.BatchIdentity("spend", 0, 4, "main"))  # type: ignore[arg-type]
     printed = capsys.readouterr().out
     assert f" {shown} " in printed
-    assert "Row(start=1, end=2)" in printed
+    assert "{'start': 1, 'end': 2}" in printed
+
+
+def test_the_console_shows_times_in_utc_wherever_it_runs(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        frame = spark.sql("SELECT timestamp '2026-01-05 10:00:00Z' AS at")
+        hr.to_console().write(frame, hr.BatchIdentity("spend", 0, 4, "main"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert " 2026-01-05 10:00 " in capsys.readouterr().out

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from headrace.observe.shown import ShownTable, as_html, as_text, shown_value
+from headrace.observe.shown import ShownTable, as_html, as_text
+from headrace.rendering import shown
 
 ODD = pl.DataFrame({"<b>": ["[red]x[/]", "<script>alert('&')</script>"], "n": [1, None]})
 
@@ -36,10 +37,10 @@ def test_a_table_without_columns_is_its_title() -> None:
 def test_values_are_shown_as_people_write_them() -> None:
     hour = datetime(2026, 1, 5, 10, tzinfo=UTC)
     window = {"start": hour, "end": hour + timedelta(days=1)}
-    assert shown_value(window) == "2026-01-05 10:00 to 2026-01-06 10:00"
-    assert shown_value([window, None, {"a": 1, "b": "x"}]) == f"[{shown_value(window)}, , {{a: 1, b: x}}]"
-    assert shown_value(b"\xffraw") == "\ufffdraw"
-    assert shown_value(hour.replace(second=1, microsecond=5)) == "2026-01-05 10:00:01.000005"
+    assert shown(window) == "2026-01-05 10:00 to 2026-01-06 10:00"
+    assert shown([window, None, {"a": 1, "b": "x"}]) == f"[{shown(window)}, , {{a: 1, b: x}}]"
+    assert shown(b"\xffraw") == "\ufffdraw"
+    assert shown(hour.replace(second=1, microsecond=5)) == "2026-01-05 10:00:01.000005"
 
 
 def test_few_rows_that_are_too_wide_become_columns(monkeypatch: pytest.MonkeyPatch) -> None:

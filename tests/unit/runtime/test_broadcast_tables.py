@@ -10,6 +10,7 @@ import pytest
 
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.files.small_table import file_table
+from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord
 from headrace.observe.history import TableVersion
 from headrace.operators.joins.broadcast_join import broadcast_join
@@ -97,6 +98,15 @@ def test_a_driver_that_was_replaced_does_not_change_the_version_that_its_success
     assert replaced.versions(0) == {"levels": 2}
     assert pl.read_ipc(tmp_path / "tables" / "levels" / "0000000001.arrow").rows() == [(1, "gold")]
     assert pl.read_ipc(tmp_path / "tables" / "levels" / "0000000002.arrow").rows() == [(1, "tin")]
+
+
+def test_a_version_that_a_batch_has_read_and_that_is_missing_is_refused(tmp_path: Path, source: Path) -> None:
+    tables = started(tmp_path, source)
+    record = BatchRecord(0, 0, {}, {}, {}, drain=False, tables=tables.versions(0))
+    started(tmp_path, source).check(record)
+    (tmp_path / "tables" / "levels" / "0000000001.arrow").unlink()
+    with pytest.raises(HeadraceError, match=r"\[CHECKPOINT_INCOMPLETE\].*tables/levels/0000000001\.arrow is missing"):
+        started(tmp_path, source).check(record)
 
 
 def test_a_clock_that_was_set_back_does_not_keep_a_table_from_being_read(tmp_path: Path, source: Path) -> None:

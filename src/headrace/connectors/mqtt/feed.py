@@ -21,7 +21,6 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from headrace.checkpoint.outages import OutageMarker
-from headrace.checkpoint.storage import incomplete
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.secrets import Secret, revealed
 from headrace.storage import durable_file, made_once, open_binary
@@ -172,13 +171,11 @@ class MqttFeed:
         folder: Path,
         client_id: str | None,
         outages: Callable[[], Sequence[OutageMarker]] = tuple,
-        was_read: Callable[[], bool] = lambda: False,
     ) -> None:
         self._broker = broker
         self._folder = folder
         self._client_id = client_id
         self._outages = outages
-        self._was_read = was_read
         self._client: Client | None = None
         self._connection = 0
         self._subscribed = threading.Event()
@@ -190,8 +187,6 @@ class MqttFeed:
 
     def start(self) -> None:
         """Start; returns when what the broker has kept has landed, or after some seconds."""
-        if self._was_read() and not (self._folder / CLIENT).exists():
-            raise incomplete(self._folder, "it is gone or new, and flows have read from it")
         own = own_id(self._folder)
         # Only now: a driver that runs may have written files since this pipeline was defined.
         self._log = LandingLog(self._folder)

@@ -5,25 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.checkpoint.outages import OutageMarker
-from headrace.checkpoint.storage import LocalStorage
+from headrace.checkpoint.storage import LocalStorage, incomplete
 from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.messages import MessageDecoder, Payloads, check_message_schema, message_decoder
 from headrace.connectors.base.source import LANDING, Gate, add_source, declared_columns
-from headrace.connectors.files.listing import FileEnumerator
+from headrace.connectors.files.listing import PATH, FileEnumerator
 from headrace.connectors.mqtt.feed import Broker, MqttFeed, landed
 from headrace.errors import check_choice, check_name
-from headrace.event_time.record import BatchLog
 from headrace.graph import active_graph
 from headrace.schemas import MOMENT, parse_ddl, polars_schema
 from headrace.secrets import Secret
 from headrace.stability import stable
+from headrace.storage import local_path
 from headrace.wheel.task import Task
 
 Format = Literal["json", "csv", "raw"]
@@ -54,6 +54,17 @@ class MqttReader:
                 yield replace(decoded, rows=rows, dead=dead, origin=path, arrived=kept["arrived"])
 
 
+class LandedFiles(FileEnumerator):
+    """Finds new files of a landing log; the newest that a flow has read must be there: no broker knows the others."""
+
+    def check(self, since: dict[str, Any]) -> None:
+        super().check(since)
+        newest = max((path for name in since["lists"][-1:] for path in self._read(name)[PATH]), default=None)
+        file = None if newest is None else local_path(newest)
+        if file is not None and not file.exists():
+            raise incomplete(self.place, f"{file.name} is missing, which a flow has read")
+
+
 @stable
 def read_mqtt(
     spark: SparkSession,
@@ -72,9 +83,9 @@ def read_mqtt(
     A broker forgets what it has delivered, so a client on the driver receives messages with QoS 1: it stores them
     under ``<checkpoint>/landing/<name>`` and only then acknowledges them. After a crash between the two the broker
     delivers them again: at least once into the landing log. What has landed is processed exactly once. The files stay;
-    remove old ones when no flow needs them. The broker keeps messages for 30 days while the pipeline is stopped, but
-    not those published with QoS 0. ``schema`` may declare ``_topic`` and ``_timestamp`` (when the message arrived).
-    ``client_id`` must be unique at the broker; by default one is made up for the checkpoint.
+    remove old ones when no flow needs them, but never the newest. The broker keeps messages for 30 days while the
+    pipeline is stopped, but not those published with QoS 0. ``schema`` may declare ``_topic`` and ``_timestamp`` (when
+    the message arrived). ``client_id`` must be unique at the broker; by default one is made up for the checkpoint.
 
     >>> import headrace as hr
     >>> @hr.pipeline
@@ -100,17 +111,13 @@ def read_mqtt(
     def outage_markers() -> list[OutageMarker]:
         return [OutageMarker(flow, f"source.{called}", f"MQTT broker {servers}") for flow in flows()]
 
-    def was_read() -> bool:
-        outcomes = [BatchLog(flow).outcome for flow in flows()]
-        return any(each is not None and each.positions.get(called, {}).get("lists") for each in outcomes)
-
-    feed = MqttFeed(broker, landing, client_id, outage_markers, was_read)
+    feed = MqttFeed(broker, landing, client_id, outage_markers)
     fingerprint = {"kind": "mqtt", "topics": list(broker.topics), "format": format, "schema": schema or RAW_SCHEMA}
     gate = Gate(called, MqttReader(decoder, declared), None)
     return add_source(
         spark,
         gate,
-        lambda storage: FileEnumerator(called, storage, str(landing.absolute())),
+        lambda storage: LandedFiles(called, storage, str(landing.absolute())),
         struct,
         fingerprint,
         prepare=broker.check,

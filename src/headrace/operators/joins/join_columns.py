@@ -19,9 +19,15 @@ OnColumns = str | Sequence[str | tuple[str, str]] | Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class JoinKey:
-    """Pairs of a left and a right column whose values must be equal; null equals nothing."""
+    """Pairs of a left and a right column whose values must be equal; without any, all rows have one key."""
 
     pairs: tuple[tuple[str, str], ...]
+    nulls_equal: bool = False
+    """Whether null equals null; otherwise it equals nothing."""
+
+    @property
+    def nulls_match(self) -> bool:
+        return self.nulls_equal or not self.pairs
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -37,11 +43,18 @@ class JoinKey:
         return {right: left for left, right in self.pairs}
 
     @property
-    def as_written(self) -> str | list[str] | dict[str, str]:
+    def as_written(self) -> str | list[str] | dict[str, str] | None:
         """The shortest ``on=`` that gives this key."""
+        if not self.pairs:
+            return None
         if self.left != self.right:
             return dict(self.pairs)
         return self.left[0] if len(self.left) == 1 else list(self.left)
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """The arguments that give this key."""
+        return {"on": self.as_written, **({"nulls_equal": True} if self.nulls_equal else {})}
 
     def check(self, step: str, left: Schema, right: Schema) -> None:
         """Both columns of each pair must exist, be usable as keys, and have the same type."""
@@ -56,7 +69,7 @@ class JoinKey:
                 )
 
 
-def join_key(on: OnColumns, *, step: str) -> JoinKey:
+def join_key(on: OnColumns, *, step: str, nulls_equal: bool = False) -> JoinKey:
     """The key that ``on=`` describes.
 
     >>> join_key("user", step="join").pairs
@@ -83,7 +96,7 @@ def join_key(on: OnColumns, *, step: str) -> JoinKey:
             raise DefinitionError(
                 "JOIN_KEY_TWICE", f"step {step!r}: on={on!r} names a column twice. Name each column once per side."
             )
-    return JoinKey(pairs)
+    return JoinKey(pairs, nulls_equal)
 
 
 @dataclass(frozen=True, slots=True)

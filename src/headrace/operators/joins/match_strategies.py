@@ -8,15 +8,15 @@ from typing import Literal
 import numpy as np
 
 from headrace.event_time.record import TimeBounds
-from headrace.operators.joins.matching import BoolArray, CandidateRows, Int64Array, RowPairs
+from headrace.operators.joins.matching import BoolArray, CandidateRows, Int64Array, RowPairs, concatenated
 from headrace.state.order_ranges import Span
 
 JoinHow = Literal["inner", "left", "right", "full", "semi", "anti"]
+SingleMatches = Literal["first", "last", "highest", "lowest"]
 NO_PAIRS = RowPairs.alone(np.zeros(0, dtype=np.bool_))
-
-
-def _concatenated(*pairs: RowPairs) -> RowPairs:
-    return RowPairs(np.concatenate([each.left for each in pairs]), np.concatenate([each.right for each in pairs]))
+FOREVER = 2**59
+"""As a bound: without an end. Time is far from it, and sums of both do not overflow."""
+_ANY_TIME = (-FOREVER, FOREVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,13 @@ class MatchOutcome:
     matched: BoolArray
     settled: BoolArray | None = None
     """Rows that are needed no longer, though their time is not over."""
+    last_match: Int64Array | None = None
+    """Until when each row is needed, where that changes."""
 
 
 def _final_times(kept: int, bounds: TimeBounds) -> tuple[int, int]:
     """The times of rows that this batch makes final, when they can match for so long."""
-    return bounds.before - kept, bounds.fire - kept - 1
+    return (bounds.before - kept, bounds.fire - kept - 1) if kept < FOREVER else _ANY_TIME
 
 
 def emits_unmatched(how: JoinHow) -> tuple[bool, bool]:
@@ -48,6 +50,8 @@ class AllMatches:
     how: JoinHow
     low: int
     high: int
+    at_once: bool = False
+    """Whether unmatched rows are emitted when they arrive, and retracted when a match comes."""
 
     @property
     def kept(self) -> tuple[int, int]:
@@ -57,7 +61,7 @@ class AllMatches:
     @property
     def waits(self) -> tuple[bool, bool]:
         """Whether something is emitted when no further match of a left and of a right row can come."""
-        return emits_unmatched(self.how)
+        return (False, False) if self.at_once else emits_unmatched(self.how)
 
     def concerned(self, lefts: Int64Array, rights: Int64Array, bounds: TimeBounds) -> tuple[list[Span], list[Span]]:
         """The times of buffered left and right rows that match new rows of these times, or waited and are final."""
@@ -72,39 +76,32 @@ class AllMatches:
 
     def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:
         left, right = ~rows.is_right, rows.is_right
-        pairs = _concatenated(
-            self._pairs(rows, left & rows.is_new, right), self._pairs(rows, left & ~rows.is_new, right & rows.is_new)
-        )
+        pairs = rows.new_pairs
         matched = rows.matched.copy()
         matched[pairs.left] = True
         matched[pairs.right] = True
         newly_matched = matched & ~rows.matched
         # An earlier batch emitted these rows without a match; they stay buffered for late ones.
-        emitted_alone = ~rows.is_new & ~rows.matched & rows.final(bounds.before)
-        unmatched = rows.final(bounds.fire) & ~matched & ~emitted_alone
+        emitted_alone = ~rows.is_new & ~rows.matched & (self.at_once | rows.final(bounds.before))
+        unmatched = (self.at_once | rows.final(bounds.fire)) & ~matched & ~emitted_alone
         wrong = newly_matched & emitted_alone
         retracted, known, settled = NO_PAIRS, rows.matched, None
         if self.how in ("semi", "anti"):
             pairs = RowPairs.alone(newly_matched & left) if self.how == "semi" else NO_PAIRS
             settled = matched & left
-        for waits, side, is_right in zip(self.waits, (left, right), (False, True), strict=True):
-            if waits:
-                retracted = _concatenated(retracted, RowPairs.alone(wrong & side, right=is_right))
-                pairs = _concatenated(pairs, RowPairs.alone(unmatched & side, right=is_right))
+        for emits, side, is_right in zip(emits_unmatched(self.how), (left, right), (False, True), strict=True):
+            if emits:
+                retracted = concatenated(retracted, RowPairs.alone(wrong & side, right=is_right))
+                pairs = concatenated(pairs, RowPairs.alone(unmatched & side, right=is_right))
                 known = known | (newly_matched & side)
-        return MatchOutcome(_concatenated(retracted, pairs), len(retracted), known, settled)
-
-    def _pairs(self, rows: CandidateRows, left: BoolArray, right: BoolArray) -> RowPairs:
-        lefts, rights = rows.select(left), rows.select(right)
-        of_left, of_right = rows.match_ranges(lefts, rights, self.low, self.high).pairs()
-        return RowPairs(lefts[of_left], rights[of_right])
+        return MatchOutcome(concatenated(retracted, pairs), len(retracted), known, settled)
 
 
 @dataclass(frozen=True, slots=True)
 class SingleMatch:
-    """Gives each left row the first or the last right row from ``low`` to ``high`` after it, once that is final."""
+    """Gives each left row one of the right rows from ``low`` to ``high`` after it, once that is final."""
 
-    match: Literal["first", "last"]
+    match: SingleMatches
     emits_unmatched: bool
     """Whether a left row without a match is emitted too."""
     low: int
@@ -114,8 +111,9 @@ class SingleMatch:
 
     @property
     def kept(self) -> tuple[int, int]:
-        # A match is chosen when the last candidate may have come; all must be buffered until then.
-        return self.high, max(self.high, 0) - self.low
+        # A match is chosen when the last candidate may have come; all must be buffered until then. How long that is
+        # after a right row, only the left rows know where each has its own end.
+        return self.high, (max(self.high, 0) if self.high < FOREVER else 0) - self.low
 
     @property
     def waits(self) -> tuple[bool, bool]:
@@ -123,6 +121,8 @@ class SingleMatch:
 
     def concerned(self, lefts: Int64Array, rights: Int64Array, bounds: TimeBounds) -> tuple[list[Span], list[Span]]:
         """The times of left rows whose match is chosen or may be another now, and of the right rows to choose from."""
+        if self.high >= FOREVER:
+            return [_ANY_TIME], [_ANY_TIME]
         first, last = _final_times(self.high, bounds)
         judged: list[Span] = [(first, last), (lefts, lefts)]
         if self.corrects:
@@ -131,6 +131,8 @@ class SingleMatch:
 
     def triggers(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         firing = self._firing(rows, bounds)
+        if self.high >= FOREVER:
+            return firing | rows.is_new
         return firing | (rows.is_new & rows.is_right) if self.corrects else firing
 
     def outcome(self, rows: CandidateRows, bounds: TimeBounds) -> MatchOutcome:
@@ -144,7 +146,11 @@ class SingleMatch:
             retracted = RowPairs(fired[changed], before[changed])
             emitted = RowPairs(np.r_[fired[changed], firing], np.r_[now[changed], emitted.right])
         retracted, emitted = self._visible(retracted), self._visible(emitted)
-        return MatchOutcome(_concatenated(retracted, emitted), len(retracted), rows.matched)
+        last_match = None
+        if self.high >= FOREVER:
+            pairs, last_match = rows.new_pairs, rows.last_match.copy()
+            np.maximum.at(last_match, pairs.right, rows.last_match[pairs.left])
+        return MatchOutcome(concatenated(retracted, emitted), len(retracted), rows.matched, last_match=last_match)
 
     def _fired(self, rows: CandidateRows, bounds: TimeBounds) -> BoolArray:
         return ~rows.is_right & ~rows.is_new & rows.final(bounds.before)
@@ -158,7 +164,11 @@ class SingleMatch:
         matches = np.full_like(lefts, -1)
         keyed = rows.keys[lefts] >= 0
         if len(rights) and keyed.any():
-            chosen = rows.match_ranges(lefts[keyed], rights, self.low, self.high).one(self.match)
+            ranges = rows.match_ranges(lefts[keyed], rights)
+            if rows.ranks is not None:
+                chosen = ranges.best(rows.ranks[rights])
+            else:
+                chosen = ranges.one("first" if self.match == "first" else "last")
             matches[keyed] = np.where(chosen >= 0, rights[chosen], -1)
         return matches
 

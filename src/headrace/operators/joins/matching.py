@@ -17,10 +17,19 @@ _LARGEST, _MANY = 2**62, 1_000
 
 @dataclass(frozen=True, slots=True)
 class KeyedTimes:
-    """The rows of one side, each by the number of its key and its time."""
+    """The right rows, each by the number of its key and its time."""
 
     keys: Int64Array
     times: Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedSpans:
+    """The left rows, each by the number of its key and the times from ``first`` to ``last`` at which it matches."""
+
+    keys: Int64Array
+    first: Int64Array
+    last: Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +56,28 @@ class MatchRanges:
         rows[some] = self.order[places[some]]
         return rows
 
+    def best(self, ranks: Int64Array) -> Int64Array:
+        """The matching right row of the highest rank for each left row, -1 without one."""
+        rows = np.full(len(self.begin), -1, dtype=np.int64)
+        counts, length, best = self.end - self.begin, 1, self.order
+        while len(best) and (counts >= length).any():
+            # ``best`` has of each place the best of so many rows; two such stretches cover up to twice as many.
+            here = np.flatnonzero((counts >= length) & (counts < 2 * length))
+            rows[here] = _better(best[self.begin[here]], best[self.end[here] - length], ranks)
+            best, length = _better(best[:-length], best[length:], ranks), 2 * length
+        return rows
 
-def match_ranges(left: KeyedTimes, right: KeyedTimes, low: int, high: int) -> MatchRanges:
-    """The right rows whose time is ``low`` to ``high`` after that of a left row with the same key.
 
-    >>> left = KeyedTimes(np.array([0, 1]), np.array([5, 5]))
+def _better(some: Int64Array, others: Int64Array, ranks: Int64Array) -> Int64Array:
+    return np.where(ranks[some] >= ranks[others], some, others)
+
+
+def match_ranges(left: KeyedSpans, right: KeyedTimes) -> MatchRanges:
+    """The right rows with the key of a left row whose time is in its span.
+
+    >>> left = KeyedSpans(np.array([0, 1]), np.array([4, 4]), np.array([6, 6]))
     >>> right = KeyedTimes(np.array([1, 0, 1]), np.array([6, 9, 4]))
-    >>> [rows.tolist() for rows in match_ranges(left, right, -1, 1).pairs()]
+    >>> [rows.tolist() for rows in match_ranges(left, right).pairs()]
     [[1, 1], [2, 0]]
     """
     if not len(left.keys) or not len(right.keys):
@@ -61,8 +85,8 @@ def match_ranges(left: KeyedTimes, right: KeyedTimes, low: int, high: int) -> Ma
         return MatchRanges(np.arange(len(right.keys)), empty, empty)
     earliest, latest = int(right.times.min()), int(right.times.max())
     # Bounds beyond all right times are clipped, so that the sums below stay small.
-    begin = np.clip(left.times, earliest - low, latest + 1 - low) + (low - earliest)
-    end = np.clip(left.times, earliest - high - 1, latest - high) + (high + 1 - earliest)
+    begin = np.clip(left.first, earliest, latest + 1) - earliest
+    end = np.maximum(begin, np.clip(left.last, earliest - 1, latest) + (1 - earliest))
     times, span = right.times - earliest, latest - earliest + 2
     if span * (1 + int(max(left.keys.max(), right.keys.max()))) > _LARGEST:
         # Very many keys over a very long time would overflow: use the ranks of the times instead.
@@ -111,6 +135,10 @@ class CandidateRows:
     """All rows of both sides in a slot: buffered rows first, then new ones, each in the order of arrival."""
 
     times: Int64Array
+    first: Int64Array
+    """Of a left row the earliest time at which a right row matches it."""
+    last: Int64Array
+    """Of a left row the latest such time."""
     is_right: BoolArray
     is_new: BoolArray
     matched: BoolArray
@@ -121,14 +149,28 @@ class CandidateRows:
     """Whether a part of the key is null, so that the row never matches."""
     keys: Int64Array
     """The number of the row's key, -1 for keys that this batch does not concern."""
+    ranks: Int64Array | None = None
+    """How right rows rank, where each left row gets the best one."""
 
     def select(self, chosen: BoolArray) -> Int64Array:
         """The numbers of chosen rows whose key this batch concerns."""
         return np.flatnonzero(chosen & (self.keys >= 0))
 
-    def match_ranges(self, left: Int64Array, right: Int64Array, low: int, high: int) -> MatchRanges:
-        ours, theirs = (KeyedTimes(self.keys[rows], self.times[rows]) for rows in (left, right))
-        return match_ranges(ours, theirs, low, high)
+    def match_ranges(self, left: Int64Array, right: Int64Array) -> MatchRanges:
+        spans = KeyedSpans(self.keys[left], self.first[left], self.last[left])
+        return match_ranges(spans, KeyedTimes(self.keys[right], self.times[right]))
+
+    def pairs(self, left: BoolArray, right: BoolArray) -> RowPairs:
+        """Every matching pair of some left and right rows."""
+        lefts, rights = self.select(left), self.select(right)
+        of_left, of_right = self.match_ranges(lefts, rights).pairs()
+        return RowPairs(lefts[of_left], rights[of_right])
+
+    @property
+    def new_pairs(self) -> RowPairs:
+        """Every matching pair with a new row."""
+        left, right = ~self.is_right, self.is_right
+        return concatenated(self.pairs(left & self.is_new, right), self.pairs(left & ~self.is_new, right & self.is_new))
 
     def final(self, time: int) -> BoolArray:
         """Which rows can get no further match once event time has reached ``time``."""
@@ -157,3 +199,8 @@ class RowPairs:
         rows = np.flatnonzero(chosen)
         no_rows = np.full_like(rows, -1)
         return cls(no_rows, rows) if right else cls(rows, no_rows)
+
+
+def concatenated(*pairs: RowPairs) -> RowPairs:
+    """All pairs, in order."""
+    return RowPairs(np.concatenate([each.left for each in pairs]), np.concatenate([each.right for each in pairs]))

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -49,8 +48,8 @@ class StreamJoin(Step):
         left = Rows(self.name, self.on.left, time, dict(schema))
         right = Rows(self.name, self.on.right, right_time, dict(right_schema))
         return self._operator(
-            JoinInput(self.name, left, columns.left, lateness, emits_left, self._windows),
-            JoinInput("right", right, columns.right, lateness, emits_right, self._windows),
+            JoinInput(self.name, left, columns.left, lateness, emits_left or self.on.nulls_match, self._windows),
+            JoinInput("right", right, columns.right, lateness, emits_right or self.on.nulls_match, self._windows),
             columns,
             own,
         )
@@ -87,8 +86,8 @@ class JoinInput(RowByRow):
     joined: Mapping[str, str]
     """This side's columns of a joined row without the key: their own name, and their name there."""
     lateness: Lateness
-    emits_unmatched: bool
-    """Whether rows without a match are emitted, so that rows with a null key must be buffered too."""
+    takes_nulls: bool
+    """Whether rows with a null key are emitted, with a match or without one."""
     windows: Windows | None
     """The windows that rows belong to, if there are any: a row is late when its last one accepts no more rows."""
 
@@ -118,7 +117,7 @@ class JoinInput(RowByRow):
             closes = self.windows.first(self.windows.pane(self.rows.row_time))
             is_partly_late = self.rows.is_late(bounds, correctable=correctable, closes=closes)
             partly_late = int(on_time.select(is_partly_late.sum()).item())
-        kept = on_time if self.emits_unmatched else on_time.drop_nulls(self.key)
+        kept = on_time if self.takes_nulls else on_time.drop_nulls(self.key)
         partials = kept.select(*self.key, self.rows.row_time.alias(TIME), *self.payload)
         return Combined(partials, late, on_time.height, partly_late)
 
@@ -133,8 +132,12 @@ class StreamJoinOperator(Uncombined, ABC):
     columns: JoinedColumns
     own: Schema
     """The columns that the join adds; ``change`` where results may be retracted."""
-    own_state: ClassVar[Schema]
-    """The column that the join adds to a state row."""
+    on: JoinKey
+
+    @property
+    @abstractmethod
+    def own_state(self) -> Schema:
+        """The columns that the join adds to a state row."""
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -161,8 +164,8 @@ class StreamJoinOperator(Uncombined, ABC):
         return {**self.columns.key, **own, **payload}
 
     @abstractmethod
-    def _initial_state(self, times: pl.Series) -> pl.Series:
-        """The column that the join adds to a state row, for new rows with these times."""
+    def _initial_state(self, arrived: pl.DataFrame) -> pl.DataFrame:
+        """The columns that the join adds to a state row, for new rows, which have all others."""
 
     @abstractmethod
     def _moments(self, moments: Int64Array) -> pl.Series:
@@ -191,13 +194,14 @@ class StreamJoinOperator(Uncombined, ABC):
             sides.append(pl.DataFrame([rows[name].alias(joined) for name, joined in names.items()]))
         arrived = pl.concat(sides, how="diagonal")
         is_right = pl.Series(RIGHT, np.arange(arrived.height) >= partials.height)
-        arrived = arrived.hstack([is_right, arrivals(bounds, arrived.height), self._initial_state(arrived[TIME])])
+        arrived = arrived.hstack([is_right, arrivals(bounds, arrived.height)])
+        arrived = arrived.hstack(self._initial_state(arrived))
         return pl.concat([state, pl.DataFrame([arrived[name] for name in self.state_schema])])
 
     def _key_numbers(self, rows: pl.DataFrame, key: Sequence[str], triggers: BoolArray) -> Int64Array:
         """The number of each row's key among those of the triggering rows, -1 for the others."""
-        numbers = np.full(rows.height, -1, dtype=np.int64)
-        if triggers.any():
+        numbers = np.full(rows.height, -1 if key else 0, dtype=np.int64)
+        if key and triggers.any():
             keys = pl.DataFrame([rows[name] for name in key])
             found = with_key_numbers(keys.with_row_index(ROW_NUMBER), key, of=keys[np.flatnonzero(triggers)])
             numbers[found[ROW_NUMBER].to_numpy()] = found[KEY_NUMBER].to_numpy()
@@ -205,6 +209,8 @@ class StreamJoinOperator(Uncombined, ABC):
 
     def _without_key(self, rows: pl.DataFrame) -> BoolArray:
         """Which rows have a null in their key, so that they match nothing."""
+        if self.on.nulls_match:
+            return np.zeros(rows.height, dtype=np.bool_)
         return rows.select(pl.any_horizontal(pl.col(self.key).is_null())).to_series().to_numpy()
 
     def _results(self, rows: pl.DataFrame, pairs: RowPairs, retracted: int, moments: Int64Array) -> pl.DataFrame:
@@ -215,7 +221,7 @@ class StreamJoinOperator(Uncombined, ABC):
         order = np.lexsort((moments, ~is_retraction))
         pairs, moment = pairs[order], self._moments(moments[order])
         columns = {moment.name: moment, CHANGE: _CHANGES[is_retraction[order].view(np.uint8)]}
-        columns |= {series.name: series for series in pl.DataFrame([rows[name] for name in self.key])[pairs.either]}
+        columns |= {name: rows[name].gather(pairs.either) for name in self.key}
         for side, numbers in ((self.left, pairs.left), (self.second, pairs.right)):
             picked = pl.DataFrame([rows[TIME], *(rows[name] for name in side.payload.values())])[_indices(numbers)]
             columns |= {name: picked[TIME].cast(MOMENT) for name in side.times.values()}

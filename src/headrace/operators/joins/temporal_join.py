@@ -96,6 +96,8 @@ class TemporalJoin(Step):
                 "batches"
             )
         longer = f", and {spoken(self.retention)} longer for late rows and versions" if self.retention else ""
+        if self.versions_late is not None and self.versions_late.kind == "deliver":
+            longer += "; which rows still meet a late version depends on batches"
         lag = 10_000_000
         example = 1_000_000 + (1_000 * (self._corrects_for + lag) + 100 * (self.retention + lag)) // 1_000_000
         return (
@@ -141,7 +143,8 @@ def temporal_join(
         raise DefinitionError(
             "VERSIONS_LATE_NOT_CHOSEN",
             f"step {name!r} does not say what happens to a version that arrives after rows of its time were emitted. "
-            "Add versions_late=hr.drop(), hr.side_output() or hr.update_for('1 hour').",
+            "Add versions_late=hr.drop(), hr.side_output(), hr.deliver() (for rows still to come) or "
+            "hr.update_for('1 hour').",
         )
     if as_of == "arrival" and versions_late is not None:
         raise DefinitionError(

@@ -59,7 +59,7 @@ class VersionInput(TemporalInput):
 
     rows: Rows
     lateness: Lateness | None
-    """What happens to late versions; None where no version is late."""
+    """What happens to late versions; None where no version is late. They may be delivered to rows still to come."""
     name = "versions"
 
     @cached_property
@@ -76,7 +76,7 @@ class VersionInput(TemporalInput):
 
     def combine(self, rows: pl.DataFrame, bounds: TimeBounds) -> Combined:
         """Set late versions and unknown changes aside."""
-        if self.lateness is None:
+        if self.lateness is None or self.lateness.kind == "deliver":
             is_late = pl.lit(False)
         elif self.corrects_for:
             # Where late versions are accepted, a window's correction replaces its first result.

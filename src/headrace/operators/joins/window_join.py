@@ -83,7 +83,8 @@ class WindowJoin(StreamJoin):
     window: WindowShape
 
     def _operator(self, left: JoinInput, right: JoinInput, columns: JoinedColumns, own: Schema) -> WindowJoinOperator:
-        return WindowJoinOperator(self.name, left, right, columns, own, AllMatches(self.how, 0, 0), self._windows)
+        strategy = AllMatches(self.how, 0, 0)
+        return WindowJoinOperator(self.name, left, right, columns, own, self.on, strategy, self._windows)
 
     @property
     def _windows(self) -> Windows:
@@ -153,8 +154,8 @@ class WindowJoinOperator(StreamJoinOperator):
         window = pl.struct(start, pl.col(END).cast(MOMENT).alias("end")).alias("window")
         return pl.DataFrame({END: moments}, schema={END: pl.Int64()}).select(window).to_series()
 
-    def _initial_state(self, times: pl.Series) -> pl.Series:
-        return times.to_frame(TIME).select(self.windows.pane(pl.col(TIME)).alias(PANE)).to_series()
+    def _initial_state(self, arrived: pl.DataFrame) -> pl.DataFrame:
+        return arrived.select(self.windows.pane(pl.col(TIME)).alias(PANE))
 
     def apply_both(
         self, state: pl.DataFrame, partials: pl.DataFrame, second: pl.DataFrame, bounds: TimeBounds
@@ -221,4 +222,4 @@ class WindowJoinOperator(StreamJoinOperator):
         matched = ~is_new & (keys >= 0) & np.where(is_right, in_left, in_right)
         # Within a window time does not matter, and rows with a null key have key number -1.
         times, without_key = np.zeros_like(ends), np.zeros(assigned.height, dtype=np.bool_)
-        return CandidateRows(times, is_right, is_new, matched, ends - 1, without_key, keys)
+        return CandidateRows(times, times, times, is_right, is_new, matched, ends - 1, without_key, keys)

@@ -57,7 +57,7 @@ Trigger = Every | AfterRows | When
 class Emission:
     """When a window that closes is emitted."""
 
-    kind: Literal["on_close", "on_update"]
+    kind: Literal["on_close", "on_update", "previews"]
     early: Every | AfterRows | None = None
 
     @property
@@ -93,7 +93,8 @@ class Emission:
         return Due(pl.min_horizontal(closes, PREVIEW_AT), dead_at=dead_at)
 
     def __repr__(self) -> str:
-        return f"hr.{self.kind}({'' if self.early is None else f'early={self.early!r}'})"
+        early = "" if self.early is None else repr(self.early)
+        return f"hr.{self.kind}({f'early={early}' if early and self.kind == 'on_close' else early})"
 
 
 ON_CLOSE = Emission("on_close")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import polars as pl
 
@@ -13,6 +14,7 @@ from headrace.key_hash import canonical
 from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, TouchedKeys
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME
 from headrace.operators.windows.aggregation import GIVEN, REVISION, SHOWN_AS, WindowOperator
+from headrace.operators.windows.combined_triggers import MET, SINCE, CombinedTrigger, Timeline, TriggerProgram
 from headrace.operators.windows.emission import UNSEEN, AfterRows, Every, Trigger, When
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
@@ -22,7 +24,8 @@ FIRST = "__first"
 """When the window of a key began; ``UNSEEN`` is how many rows came since it fired, ``REVISION`` how often it fired."""
 LIFE, PIECE, FIRES = "__life", "__piece", "__fires"
 LAST_OF_LIFE = (pl.col(LIFE) != pl.col(LIFE).shift(-1)).fill_null(True)
-_BEGINS, _ROWS = "__begins", "__rows"
+_BEGINS, _ROWS, _FIRED_AT = "__begins", "__rows", "__fired_at"
+_LONG_AFTER = 2**62
 END, NUMBER = "__end", "__number"
 """Of a result: the end of its window, and its place among all results of a batch."""
 
@@ -35,7 +38,8 @@ class TriggerOperator(WindowOperator, Uncombined):
     a firing, or after the last firing. A state row is a waiting row, or a key with the time of its last row.
     """
 
-    trigger: Trigger
+    trigger: Trigger | CombinedTrigger | None
+    """None for a window that is only emitted when its key expires."""
     ttl: int | None
     closing: bool = False
     """Whether a firing closes the window, so that the next row begins another."""
@@ -45,11 +49,18 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     @cached_property
     def partial_schema(self) -> dict[str, pl.DataType]:
-        return {**self.aggregation.keys, TIME: pl.Int64(), ROW: self._row, ASKED: pl.Boolean()}
+        met = {} if self._program is None else {MET: pl.UInt32()}
+        return {**self.aggregation.keys, TIME: pl.Int64(), ROW: self._row, ASKED: pl.Boolean(), **met}
+
+    @cached_property
+    def _program(self) -> TriggerProgram | None:
+        """The trigger, where it is made of others."""
+        simple = self.trigger is None or isinstance(self.trigger, AfterRows | Every | When)
+        return None if simple else TriggerProgram.of(cast(CombinedTrigger, self.trigger))
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
-        numbers = dict.fromkeys((ARRIVAL, FIRST, UNSEEN), pl.Int64())
+        numbers = dict.fromkeys((ARRIVAL, FIRST, UNSEEN, *(() if self._program is None else (SINCE,))), pl.Int64())
         return {**self.partial_schema, **numbers, **self.aggregation.states, **self._ledger}
 
     @property
@@ -67,6 +78,7 @@ class TriggerOperator(WindowOperator, Uncombined):
             aggregation.row_time.alias(TIME),
             pl.struct(field.name for field in self._row.fields).alias(ROW),
             asked.alias(ASKED),
+            *([] if self._program is None else [self._program.met(aggregation.schema).alias(MET)]),
         )
         return Combined(canonical(shuffled, self.key), late, accepted.height)
 
@@ -107,13 +119,16 @@ class TriggerOperator(WindowOperator, Uncombined):
         """Results by key and in order, each with the revision before and, when retracting, the result before."""
         columns = [PIECE, LIFE, *self.key, FIRST, *self._computed_from, REVISION, *self._given.values()]
         is_told = ~pl.col(FIRES) & (pl.col(UNSEEN) > 0) if self.accumulation.kind == "discarding" else pl.lit(True)
+        if self.emission.kind == "previews":
+            is_told = pl.lit(False)
+        fires_at = self._fires_at if self._program is None else pl.col(_FIRED_AT)
         early = "on_time" if self.closing else "early"
         found = [
             pieces.filter(chosen)
             .with_columns(end.alias(END), pl.lit(pane).alias(SHOWN_AS), pl.col(REVISION) - following)
             .select(columns)
             for chosen, end, pane, following in (
-                (pl.col(FIRES), self._fires_at, early, 2),
+                (pl.col(FIRES), fires_at, early, 2),
                 (over & is_told, self._ends(bounds), "on_time", 1),
             )
         ]
@@ -131,6 +146,8 @@ class TriggerOperator(WindowOperator, Uncombined):
         after_firing: dict[str, int | None] = {UNSEEN: 0}
         if self.accumulation.kind == "discarding":
             after_firing |= dict.fromkeys((FIRST, *self.aggregation.states))
+        if self._program is not None:
+            after_firing |= dict.fromkeys((SINCE, MET))
         if self._has_change:
             given = emitted.group_by(LIFE).agg(pl.col(*self._computed_from).last().name.suffix(GIVEN))
             pieces = pieces.update(given, on=LIFE, include_nulls=True)
@@ -162,6 +179,8 @@ class TriggerOperator(WindowOperator, Uncombined):
         firing = pl.lit(None, pl.Int64)
         if isinstance(self.trigger, Every):
             firing = pl.when(pl.col(UNSEEN) > 0).then(self._fires_at)
+        if self._program is not None:
+            firing = self._program.due(pl.col(REVISION).fill_null(0))
         return pl.min_horizontal(firing, self._ends(bounds))
 
     def _cut(self, rows: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
@@ -174,11 +193,15 @@ class TriggerOperator(WindowOperator, Uncombined):
             .with_columns((other_key | silent).fill_null(True).alias(_BEGINS))
             .with_columns(pl.when(of_key).then(pl.col(UNSEEN)).otherwise(1).alias(_ROWS))
             .with_columns(pl.col(_BEGINS).cum_sum().alias(LIFE))
-            .with_columns((self._fires(bounds) & (pl.col(_ROWS) > 0)).alias(FIRES))
+            .pipe(self._with_firings, bounds)
             .with_columns((pl.col(_BEGINS) | pl.col(FIRES).shift(1, fill_value=True)).cum_sum().alias(PIECE))
         )
         began = pl.when(of_key).then(pl.col(FIRST)).otherwise(pl.col(TIME))
-        computed = (*self.key, ARRIVAL, TIME, ROW, ASKED, FIRST, UNSEEN, *self.aggregation.states)
+        computed = (*self.key, ARRIVAL, TIME, ROW, ASKED, MET, SINCE, FIRST, UNSEEN, *self.aggregation.states)
+        since_firing = []
+        if self._program is not None:
+            since = pl.when(of_key).then(pl.col(SINCE)).otherwise(pl.col(TIME)).min().alias(SINCE)
+            since_firing = [since, pl.col(MET).bitwise_or(), pl.col(_FIRED_AT).last()]
         carried = (name for name in rows.columns if name not in computed)
         pieces = ordered.group_by(PIECE, maintain_order=True).agg(
             *(pl.col(name).first() for name in (*self.key, LIFE, *carried)),
@@ -186,6 +209,7 @@ class TriggerOperator(WindowOperator, Uncombined):
             pl.col(FIRES).last(),
             began.min().alias(FIRST),
             pl.col(_ROWS).sum().alias(UNSEEN),
+            *since_firing,
         )
         return pieces.join(self._totals_of(ordered), on=PIECE, how="left", maintain_order="left")
 
@@ -202,6 +226,24 @@ class TriggerOperator(WindowOperator, Uncombined):
             distance *= 2
         return pieces.with_columns(totals.select(states))
 
+    def _with_firings(self, ordered: pl.DataFrame, bounds: TimeBounds) -> pl.DataFrame:
+        """The rows to add with whether something fires after each of them; a combined trigger also says when."""
+        if self._program is None:
+            return ordered.with_columns((self._fires(bounds) & (pl.col(_ROWS) > 0)).alias(FIRES))
+        of_key = pl.col(ARRIVAL) == OF_KEY
+        given = ordered.select(
+            LIFE,
+            TIME,
+            _ROWS,
+            pl.when(of_key).then(pl.col(SINCE)).otherwise(pl.col(TIME)).fill_null(pl.col(TIME)).alias(SINCE),
+            pl.col(MET).fill_null(0),
+            pl.col(REVISION).fill_null(0).cast(pl.Int64),
+            self._ends(bounds).fill_null(_LONG_AFTER).alias(END),
+        )
+        lives, times, counts, since, met, fired, ends = (column.to_numpy() for column in given)
+        firings = self._program.fire(Timeline(lives, times, counts, since, met, fired, ends, bounds.fire))
+        return ordered.with_columns(pl.Series(FIRES, firings.places >= 0), pl.Series(_FIRED_AT, firings.times))
+
     def _fires(self, bounds: TimeBounds) -> pl.Expr:
         match self.trigger:
             case AfterRows(rows):
@@ -211,6 +253,8 @@ class TriggerOperator(WindowOperator, Uncombined):
             case Every():
                 reached = (self._fires_at <= bounds.fire) & (self._fires_at < self._ends(bounds)).fill_null(True)
                 return pl.when(LAST_OF_LIFE).then(reached).otherwise(self._fires_at != self._fires_at.shift(-1))
+            case _:
+                return pl.lit(False)
 
     def _totals_of(self, ordered: pl.DataFrame) -> pl.DataFrame:
         taken = ordered.filter(pl.col(ARRIVAL) != OF_KEY).select(PIECE, ROW).unnest(ROW)

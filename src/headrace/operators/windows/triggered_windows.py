@@ -13,14 +13,35 @@ from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.process.state import TtlConfig, check_ttl
 from headrace.operators.step import FINAL, LateRows
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.emission import DISCARDING, AccumulationMode, AfterRows, Emission, Every, Trigger, When
+from headrace.operators.windows.combined_triggers import (
+    AllOf,
+    AnyOf,
+    CombinedTrigger,
+    Once,
+    Then,
+    first_by_clock,
+    leaves,
+)
+from headrace.operators.windows.emission import (
+    DISCARDING,
+    ON_CLOSE,
+    AccumulationMode,
+    AfterRows,
+    Emission,
+    Every,
+    Trigger,
+    When,
+)
 from headrace.operators.windows.trigger_operator import TriggerOperator
 from headrace.operators.windows.window_step import WindowStep
 from headrace.stability import stable
 from headrace.wheel.operator import Operator
 
 _LEAVE_OUT = "Leave it out, or use hr.global_window(...)."
-_TRIGGERS = "hr.after_rows(1000), hr.every('1 hour', time='event') or hr.when(\"kind = 'checkout'\")"
+_TRIGGERS = (
+    "hr.after_rows(1000), hr.every('1 hour', time='event'), hr.when(\"kind = 'checkout'\"), these combined by "
+    "hr.all_of, hr.any_of, hr.then and hr.once, or hr.on_close() for a result only when a key expires"
+)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -34,7 +55,7 @@ class TriggeredWindowStep(WindowStep):
 
     ttl: int | None
     """How long a key without rows is kept; None for ever."""
-    trigger: Trigger | None = None
+    trigger: Trigger | CombinedTrigger | None = None
 
     @property
     def state_description(self) -> str:
@@ -103,25 +124,36 @@ class GlobalWindow(TriggeredWindowStep):
     kind = "global_window"
     window_id = ("window", "start")
 
-    def emit(self, emission: Emission | Trigger) -> Self:
+    emits: bool = False
+    """Whether ``.emit`` was called."""
+
+    def emit(self, emission: Emission | Trigger | CombinedTrigger) -> Self:
         """Choose the trigger; there is no default."""
-        if isinstance(emission, Every) and emission.time == "processing":
-            raise self._wrong("TRIGGER_BY_CLOCK", f".emit({emission!r}) would fire by the clock. Add time='event'.")
-        if not isinstance(emission, AfterRows | Every | When):
+        if emission == ON_CLOSE:
+            return replace(self, trigger=None, emits=True)
+        if not isinstance(emission, AfterRows | Every | When | AllOf | AnyOf | Once | Then):
             raise self._no_emission(emission, f"a window that never closes. Use {_TRIGGERS}.")
-        return replace(self, trigger=emission)
+        by_clock = first_by_clock(leaves(emission))
+        if by_clock is not None:
+            raise self._wrong("TRIGGER_BY_CLOCK", f".emit({by_clock!r}) would fire by the clock. Add time='event'.")
+        return replace(self, trigger=emission, emits=True)
+
+    @property
+    def _emit_call(self) -> str:
+        return f".emit({ON_CLOSE!r})" if self.emits and self.trigger is None else super()._emit_call
 
     @property
     def previews(self) -> bool:
-        """Whether results replace each other; when discarding, they do not."""
-        return self.accumulation.kind != "discarding"
+        """Whether results replace each other; when discarding, or only at the end, they do not."""
+        return self.accumulation.kind != "discarding" and self.trigger is not None
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
-        if self.trigger is None:
+        if not self.emits:
             message = f"it never closes and does not say when to emit. Add .emit(...) with {_TRIGGERS}."
             raise self._wrong("EMISSION_MISSING", message)
-        if isinstance(self.trigger, When):
-            self.trigger.condition.truth(aggregation.schema)  # checks the types
+        for each in leaves(self.trigger) if self.trigger is not None else ():
+            if isinstance(each, When):
+                each.condition.truth(aggregation.schema)  # checks the types
         return TriggerOperator(aggregation, lateness, self.emission, self.accumulation, self.trigger, self.ttl)
 
     @property

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import polars as pl
 import pytest
 
+from headrace.checkpoint.storage import MemoryStorage
 from headrace.connectors.base.decoding import Columns, Decoded
 from headrace.connectors.base.messages import JsonMessages, Payloads, message_decoder
 from headrace.connectors.mqtt.feed import Broker, LandingLog, MqttMessage, landed, own_id
-from headrace.connectors.mqtt.source import MqttReader, read_mqtt
+from headrace.connectors.mqtt.source import LandedFiles, MqttReader, read_mqtt
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchRecord
 from headrace.schemas import MOMENT
@@ -64,6 +66,23 @@ def test_a_landing_log_goes_on_after_the_last_number_and_overwrites_nothing(tmp_
 
 def test_a_landing_log_keeps_its_name_at_the_broker(tmp_path: Path) -> None:
     assert own_id(tmp_path / "a") == own_id(tmp_path / "a") != own_id(tmp_path / "b")
+
+
+def test_a_landing_log_that_lacks_the_newest_file_that_was_read_is_refused(tmp_path: Path) -> None:
+    log, storage = LandingLog(tmp_path / "landing"), MemoryStorage()
+    files = [log.append([MqttMessage("t", b"1", number)]) for number in range(4)]
+    position = {"lists": list[str]()}
+    LandedFiles("rows", storage, str(log.folder)).check(position)
+    for _ in range(2):
+        position = LandedFiles("rows", storage, str(log.folder), files_per_batch=2).plan(position, most=None).until
+    files[0].unlink()
+    LandedFiles("rows", storage, str(log.folder)).check(position)
+    files[3].unlink()
+    with pytest.raises(HeadraceError, match=rf"\[CHECKPOINT_INCOMPLETE\].*: {files[3].name} is missing"):
+        LandedFiles("rows", storage, str(log.folder)).check(position)
+    rmtree(log.folder)
+    with pytest.raises(HeadraceError, match=rf"\[CHECKPOINT_INCOMPLETE\].*: {files[3].name} is missing"):
+        LandedFiles("rows", storage, str(log.folder)).check(position)
 
 
 def test_messages_become_rows_with_their_topic_and_time_and_broken_ones_dead_letters_with_theirs(

@@ -38,6 +38,11 @@ def bound(step: Any, left: Any = LEFT, right: Any = RIGHT) -> Any:
         "interval_join('j', on='user', between=('-1 minute', '1 hour'), how='inner')",
         "interval_join('j', on=['a', 'b'], between=('0 seconds', '1 hour'), bounds='[)', how='left', match='last')",
         "interval_join('j', on={'a': 'b'}, between=('0 seconds', '1 hour'), how='anti').late(hr.update_for('1 hour'))",
+        "interval_join('j', on='user', nulls_equal=True, between=('opens', 'ends'), bounds='[)', how='left',"
+        " match='highest', by='m')",
+        "interval_join('j', on=None, between=('0 seconds', '1 hour'), how='inner')",
+        "regular_join('r', on='user', how='full', ttl='1 day').late(hr.drop())",
+        "regular_join('r', on='user', nulls_equal=True, how='inner', keep_forever=True)",
         "window_join('w', on='user', window=hr.tumbling_window('1 day', time_zone='Europe/Berlin'), how='full')",
         "window_join('w', on='user', window=hr.hopping_window('1 hour', every='10 minutes', offset='1 minute'),"
         " how='semi')",
@@ -45,7 +50,8 @@ def bound(step: Any, left: Any = LEFT, right: Any = RIGHT) -> Any:
     ],
 )
 def test_a_join_is_printed_as_it_is_written(said: str) -> None:
-    known: dict[str, Any] = {"interval_join": interval_join, "window_join": window_join, "hr": hr}
+    joins = {"interval_join": interval_join, "window_join": window_join, "regular_join": hr.regular_join}
+    known: dict[str, Any] = {**joins, "hr": hr}
     for name in ("drop", "update_for"):
         known[name] = getattr(hr, name)
     text = said.replace("hr.drop", "drop").replace("hr.update_for", "update_for")
@@ -63,14 +69,51 @@ def test_a_join_is_printed_as_it_is_written(said: str) -> None:
         ({"match": "best"}, "MATCH_UNKNOWN"),
         ({"how": "full", "match": "last"}, "JOIN_MATCH_HOW"),
         ({"how": "semi", "match": "first"}, "JOIN_MATCH_HOW"),
+        ({"how": "anti", "between": ("0 seconds", "ends")}, "JOIN_MATCH_HOW"),
+        ({"match": "highest"}, "JOIN_MATCH_BY"),
+        ({"match": "last", "by": "m"}, "JOIN_MATCH_BY"),
         ({"on": []}, "KEY_MISSING"),
         ({"on": [("a", "b"), ("a", "c")]}, "JOIN_KEY_TWICE"),
-        ({"between": ("soon", "later")}, "DURATION_UNREADABLE"),
+        ({"between": ("in 5 minutes", "later")}, "DURATION_UNREADABLE"),
     ],
 )
 def test_an_interval_join_that_makes_no_sense_is_refused(given: dict[str, Any], error: str) -> None:
     with pytest.raises(DefinitionError, match=rf"\[{error}\]"):
         near(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"between": ("0 seconds", "n")}, r"\[INTERVAL_BOUNDS\].*'n' is neither.* TIMESTAMP columns: ends\."),
+        ({"between": ("at", "1 hour")}, r"\[INTERVAL_BOUNDS\].*'at' is neither"),
+        ({"between": ("soon", "1 hour")}, r"\[INTERVAL_BOUNDS\].*'soon' is neither"),
+        ({"between": ("0 seconds", "m")}, r"\[INTERVAL_BOUNDS\].*The right rows have it"),
+        ({"match": "lowest", "by": "n"}, r"\[JOIN_MATCH_BY\].*Use one of m, or"),
+        ({"match": "lowest", "by": "at"}, r"\[JOIN_MATCH_BY\]"),
+        ({"match": "lowest", "by": "user"}, r"\[JOIN_MATCH_BY\]"),
+    ],
+)
+def test_a_bound_and_a_ranking_need_columns_that_can_be_one(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(DefinitionError, match=said):
+        bound(near(**given), left={**LEFT, "ends": MOMENT})
+
+
+def test_what_an_interval_of_its_own_keeps_is_said() -> None:
+    own = near(between=("-1 minute", "ends"), match="last").late(hr.drop())
+    assert "until event time is past their ends, right rows until it is 1 minute behind them" in own.state_description
+    assert "as long as one that matches them" in own.state_description
+
+
+def test_a_regular_join_says_how_long_a_row_lives() -> None:
+    with pytest.raises(DefinitionError, match=r"\[TTL_MISSING\]"):
+        hr.regular_join("r", on="user")
+    with pytest.raises(DefinitionError, match=r"\[HOW_UNKNOWN\]"):
+        hr.regular_join("r", on="user", ttl="1 day", how="semi")  # type: ignore[arg-type]
+    said = hr.regular_join("r", on="user", ttl="1 minute").late(hr.update_for("1 minute")).state_description
+    assert "until event time is 2 minutes behind them" in said
+    assert "240,000 rows" in said
+    assert "for ever" in hr.regular_join("r", on="user", keep_forever=True).state_description
 
 
 def test_a_window_join_needs_a_shape_of_windows_and_a_known_how() -> None:
@@ -162,7 +205,7 @@ def test_bounds_that_leave_the_calendar_are_refused() -> None:
         near(between=("-400001 days", "1 minute"))
 
 
-@pytest.mark.parametrize("on", [None, 3, [("a", "b", "c")], [7]])
+@pytest.mark.parametrize("on", [(7,), 3, [("a", "b", "c")], [7]])
 def test_what_names_no_columns_is_refused(on: Any) -> None:
     with pytest.raises(DefinitionError, match=r"\[JOIN_ON\] step 'j': on="):
         near(on=on)

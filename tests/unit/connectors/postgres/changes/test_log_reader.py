@@ -175,6 +175,16 @@ def test_a_feed_that_goes_on_gives_no_more_than_there_is(tmp_path: Path) -> None
     assert ChangeLogEnumerator("public.orders", tmp_path).plan(3, most=None).until == 3
 
 
+def test_a_log_that_is_older_than_what_a_flow_has_read_is_refused(tmp_path: Path) -> None:
+    logged(tmp_path, ((ID,), [(b"1",)]))
+    enumerator = ChangeLogEnumerator("public.orders", tmp_path)
+    assert enumerator.plan(1, most=None) == Planned(1)
+    with pytest.raises(
+        HeadraceError, match=r"\[CHECKPOINT_INCOMPLETE\].*a flow has read 2 entries of its log, and 1 are"
+    ):
+        enumerator.plan(2, most=None)
+
+
 @pytest.mark.parametrize(
     "turn", [LogEntry(altered={"public.orders": ()}), LogEntry(truncated={"public.orders": "0/1"})]
 )

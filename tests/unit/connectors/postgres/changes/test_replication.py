@@ -16,8 +16,10 @@ import pytest
 
 from headrace.connectors.postgres.changes.catalogue import SourceColumn, SourceTable
 from headrace.connectors.postgres.changes.change_log import ChangeLog, LogEntry, LogWriter
+from headrace.connectors.postgres.changes.landing import read_metadata
 from headrace.connectors.postgres.changes.replication import IDLE_BYTES, PASSED, ReplicationFeed, copied_entries
 from headrace.connectors.postgres.changes.transactions import position
+from headrace.errors import HeadraceError
 from headrace.storage import sync_folder
 from tests.unit.connectors.postgres.changes.scripted_slot import Slot, born, feed_of
 
@@ -39,6 +41,16 @@ def feed(tmp_path: Path, slot: Slot) -> Iterator[ReplicationFeed]:
     feed.start()
     yield feed
     feed.stop()
+
+
+def test_a_log_that_is_gone_though_flows_have_read_it_is_no_reason_for_another_snapshot(
+    tmp_path: Path, slot: Slot
+) -> None:
+    feed = ReplicationFeed(slot, tmp_path, [TABLE.name], lambda log: None, tuple, lambda: True)  # type: ignore[arg-type]
+    with pytest.raises(HeadraceError, match=r"\[CHECKPOINT_INCOMPLETE\].*its log is gone, and flows have read from it"):
+        feed.start()
+    assert read_metadata(tmp_path) is None
+    assert slot.forgotten == []
 
 
 def _inserted(text: bytes) -> list[bytes]:

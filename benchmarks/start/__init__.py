@@ -1,0 +1,1 @@
+"""How long a newcomer waits for the first result of README's example."""
