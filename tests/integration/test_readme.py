@@ -131,11 +131,11 @@ def test_the_first_ten_minutes_go_as_the_readme_says(newcomer: Newcomer) -> None
             assert running.poll() is None, running.communicate()
         state = newcomer.run("headrace", "status", "checkpoints/spend", "--json")
         running.send_signal(signal.SIGINT)
-        said = running.communicate(timeout=120)
-    assert running.returncode == 0, said
-    newcomer.quiet(*said)
-    assert "Spark's log: " in said[1]
-    assert "spend: batch " in said[1]
+        out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, err
+    newcomer.quiet(out, err)
+    assert "Spark's log: " in err
+    assert "spend: batch " in err
     assert [(flow["state"], flow["read"]) for flow in json.loads(state)] == [("running", 7)]
     state = newcomer.run("headrace", "status", "checkpoints/spend", "--json")
     assert [flow["state"] for flow in json.loads(state)] == ["stopped"]
