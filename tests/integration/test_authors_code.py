@@ -16,6 +16,7 @@ from pyspark.sql.types import DoubleType
 
 import headrace as hr
 from headrace.observe import history
+from headrace.observe.status import statuses
 
 hourly = hr.tumbling("hourly", size="1 hour", key="account").agg(spent="sum(amount)").late(hr.side_output())
 daily = hr.tumbling("daily", size="1 day", key="account").agg(total="sum(spent)", hours="count(*)").late(hr.drop())
@@ -204,7 +205,9 @@ def test_an_error_in_the_authors_function_is_shown_as_their_traceback(
 
 
 @pytest.mark.spark
-def test_files_that_a_batch_may_not_take_yet_are_unread(tmp_path: Path, spark: SparkSession) -> None:
+def test_files_that_a_batch_may_not_take_yet_are_unread_and_a_run_shows_its_progress(
+    tmp_path: Path, spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
     landing, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     landing.mkdir()
     for number in range(5):
@@ -218,3 +221,8 @@ def test_files_that_a_batch_may_not_take_yet_are_unread(tmp_path: Path, spark: S
 
     capped.run(checkpoint=checkpoint, mode=hr.available_now(), spark=spark)
     assert [entry.unread["in"] for entry in history.read(checkpoint / "capped")] == [3, 1, 0]
+    assert capfd.readouterr().err.splitlines()[-1].startswith("capped: batch 2, 5 rows read, ")
+    drop_file(landing, "5.json", ("a", 1.0, "01T10:05"))
+    capped.run(checkpoint=checkpoint, mode=hr.available_now(), spark=spark, progress=False)
+    assert [flow.read for flow in statuses(checkpoint)] == [6]
+    assert "capped" not in capfd.readouterr().err
