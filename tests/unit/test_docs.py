@@ -90,7 +90,15 @@ def test_every_make_target_of_a_page_exists(page: Path) -> None:
 
 SOURCE = DOCS.parent / "src" / "headrace"
 ID = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
-VARIABLES = {"HEADRACE_CACHE", "JAVA_HOME", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "SPARK_CONF_DIR", "SPARK_HOME"}
+VARIABLES = {
+    "HEADRACE_CACHE",
+    "JAVA_HOME",
+    "PYSPARK_DRIVER_PYTHON",
+    "PYSPARK_GATEWAY_PORT",
+    "PYSPARK_PYTHON",
+    "SPARK_CONF_DIR",
+    "SPARK_HOME",
+}
 OF_OTHERS = {
     "DELTA_CONCURRENT_TRANSACTION",
     "DELTA_SOURCE_IGNORE_DELETE",
