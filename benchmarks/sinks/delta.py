@@ -19,7 +19,6 @@ def delta_case(rows: Rows, root: Path) -> Iterator[Case]:
     """Batches appended to a table."""
     ours, sparks = str(root / "delta-ours"), str(root / "delta-sparks")
     sink = to_delta(ours)
-    sink.prepare(rows.frame(0))
 
     def write_ours(batch: int) -> None:
         sink.write(rows.frame(batch), BatchIdentity("sinks", 0, batch, "main", "sinks", 1))

@@ -82,6 +82,7 @@ from .operators.windows.triggered_windows import counting, global_window
 from .runtime.bounded import over
 from .runtime.modes import available_now, micro_batch
 from .runtime.pipeline import pipeline
+from .runtime.preview import preview
 from .runtime.session import spark_session
 from .runtime.write import write
 from .secrets import secret
@@ -149,6 +150,7 @@ __all__ = [
     "pipeline",
     "postgres_lookup",
     "postgres_table",
+    "preview",
     "process",
     "processing_time",
     "read_delta",

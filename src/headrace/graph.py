@@ -173,6 +173,8 @@ class Graph:
     """Tables that take the place of sources."""
     slots: int = 1
     """How many tasks share the state of a step."""
+    first_rows: int | None = None
+    """Of a preview: how many rows of each source its only task reads; None for all."""
     sources: dict[str, SourceNode] = field(default_factory=dict)
     steps: dict[str, StepNode] = field(default_factory=dict)
     flows: dict[str, FlowNode] = field(default_factory=dict)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headrace.changelog import CHANGE, REMOVING
 from headrace.errors import DefinitionError
+from headrace.schemas import shown_type
 
 _FIRST_MOMENT, _LAST_MOMENT = -8_334_601_228_800_000_000, 8_210_266_876_799_999_999
 REFUSED = {"reason": pl.String(), "detail": pl.String(), "raw": pl.Binary()}
@@ -191,6 +192,12 @@ def shown(value: object) -> str:
             detail = "microseconds" if fraction else "seconds" if seconds else "minutes"
             begin, until = (time.replace(tzinfo=None).isoformat(" ", detail) for time in (start, end))
             return f"{begin} to {until[11:] if start.date() == end.date() else until}"
+        case Mapping():
+            return "{" + ", ".join(f"{name}: {shown(inner)}" for name, inner in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(shown, value)) + "]"
+        case bytes():
+            return value.decode("utf-8", "replace")
         case _:
             return str(value)
 
@@ -221,7 +228,7 @@ class Template:
             kind = columns.get(name)
             if kind is None or kind.is_nested():
                 missing = f"the rows do not have. Existing columns: {', '.join(columns)}."
-                why = missing if kind is None else f"is {kind}. Name scalar columns."
+                why = missing if kind is None else f"is {shown_type(kind)}. Name scalar columns."
                 raise DefinitionError("TEMPLATE_COLUMN", f"template {str(self)!r} names column {name!r}, which {why}")
 
     def render(self, rows: pl.DataFrame) -> pl.Series:

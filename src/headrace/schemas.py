@@ -59,7 +59,7 @@ def polars_type(dtype: spark.DataType, column: str) -> pl.DataType:
         return pl.List(polars_type(dtype.elementType, f"{column}.element"))
     if type(dtype) in _POLARS_TYPES:
         return _POLARS_TYPES[type(dtype)]
-    raise _unsupported(column, dtype.simpleString())
+    raise _unsupported(column, shown_type(dtype))
 
 
 def spark_schema(schema: Mapping[str, PolarsType]) -> spark.StructType:
@@ -82,6 +82,23 @@ def spark_type(dtype: PolarsType, column: str) -> spark.DataType:
         if dtype == polars:
             return spark_class()
     raise _unsupported(column, str(dtype))
+
+
+def shown_type(dtype: PolarsType | spark.DataType) -> str:
+    """A type as Spark's SQL names it.
+
+    >>> shown_type(pl.List(pl.Struct({"a": pl.Int32()})))
+    'ARRAY<STRUCT<a: INT>>'
+    """
+    match dtype if isinstance(dtype, spark.DataType) else spark_type(dtype, ""):
+        case spark.ArrayType() as array:
+            return f"ARRAY<{shown_type(array.elementType)}>"
+        case spark.MapType() as pairs:
+            return f"MAP<{shown_type(pairs.keyType)}, {shown_type(pairs.valueType)}>"
+        case spark.StructType() as struct:
+            return f"STRUCT<{', '.join(f'{field.name}: {shown_type(field.dataType)}' for field in struct.fields)}>"
+        case other:
+            return other.simpleString().upper()
 
 
 def arrow_batches(frame: pl.DataFrame, schema: spark.StructType) -> Iterator[pa.RecordBatch]:
@@ -189,5 +206,5 @@ def _unsupported(column: str, dtype: str) -> DefinitionError:
         "SCHEMA_UNSUPPORTED",
         f"column '{column}' is {dtype}, which Spark and Polars do not both have. Use booleans, signed integers, "
         "floats, decimals, strings, binary, dates, timestamps in microseconds, day-time intervals, or structs and "
-        "arrays of these.",
+        f"arrays of these, or convert the column, as with F.to_json({column.partition('.')[0]!r}) if it is nested.",
     )

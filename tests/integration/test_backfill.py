@@ -30,10 +30,6 @@ class Stops:
         self._files = hr.to_files(folder)
         self.fails = False
 
-    def prepare(self, frame: DataFrame) -> None:
-        """As the files do."""
-        self._files.prepare(frame)
-
     def write(self, frame: DataFrame, batch: hr.BatchIdentity) -> hr.Written:
         if self.fails:
             self.fails = False

@@ -72,7 +72,7 @@ def test_a_batch_is_appended_once_and_its_frame_runs_once_each_time(spark: Spark
     path = tmp_path / "it's a `table`"
     sink = to_delta(path)
     first = Counted(spark, [(1, "a"), (2, None)], "n BIGINT, s STRING")
-    sink.prepare(first.frame)
+    sink.check_target(first.frame)
     assert sink.write(first.frame, _batch(0)) == Written(2, 2)
     assert first.rows_run == 2
     assert sink.write(first.frame, _batch(0)) == Written(2, 0, already_marked=2)
@@ -105,7 +105,7 @@ def test_the_last_change_of_a_key_is_merged_once(spark: SparkSession, tmp_path: 
         ],
         schema,
     )
-    sink.prepare(first.frame.drop("change"))
+    sink.check_target(first.frame.drop("change"))
     assert sink.write(first.frame, _batch(0, changelog=True)) == Written(7, 4, superseded=3)
     assert first.rows_run == 7
     expected = {(1, "new"), (None, "nothing"), (2, "kept")}
@@ -228,17 +228,17 @@ def test_a_table_is_made_with_the_folders_that_were_asked_for(spark: SparkSessio
     assert to_delta(tmp_path / "t", partition_by="day").write(frame, _batch(0)) == Written(2, 2)
     assert sorted(folder.name for folder in (tmp_path / "t").glob("day=*")) == ["day=a", "day=b"]
     with pytest.raises(hr.DefinitionError) as raised:
-        to_delta(tmp_path / "t", partition_by="n").prepare(frame)
+        to_delta(tmp_path / "t", partition_by="n").check_target(frame)
     assert raised.value.id == "DELTA_SCHEMA"
 
 
 def test_what_does_not_fit_is_found_before_the_first_batch(spark: SparkSession, tmp_path: Path) -> None:
     sink = to_delta(tmp_path / "t")
     sink.write(spark.createDataFrame([(1,)], "n BIGINT"), _batch(0))
-    with pytest.raises(hr.DefinitionError, match=r"\[DELTA_SCHEMA\].* column 'n' is bigint, the rows have string"):
-        sink.prepare(spark.createDataFrame([("1",)], "n STRING"))
+    with pytest.raises(hr.DefinitionError, match=r"\[DELTA_SCHEMA\].* column 'n' is BIGINT, the rows have STRING"):
+        sink.check_target(spark.createDataFrame([("1",)], "n STRING"))
     with pytest.raises(hr.DefinitionError, match=r"\[COLUMN_UNKNOWN\].* needs column 'id', but the rows have n"):
-        to_delta(tmp_path / "t", upsert_on="id").prepare(spark.createDataFrame([(1,)], "n BIGINT"))
+        to_delta(tmp_path / "t", upsert_on="id").check_columns(spark.createDataFrame([(1,)], "n BIGINT").schema)
 
 
 def _land(spark: SparkSession, path: Path, *rows: tuple[str | None, ...]) -> None:

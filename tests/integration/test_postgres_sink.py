@@ -428,7 +428,7 @@ def test_text_goes_into_columns_that_are_made_from_text(
         ("sinks.there", {"upsert_on": "n"}, "UPSERT_WITHOUT_UNIQUE"),
         ("sinks.there", {"upsert_on": "m"}, "UPSERT_COLUMN.*the rows have only n, at"),
         ("sinks.narrow", {}, "COLUMN_MISSING.*'at'"),
-        ("sinks.other", {}, "COLUMN_TYPE.*'at' is text, the rows have Datetime.*timestamp with time zone"),
+        ("sinks.other", {}, "COLUMN_TYPE.*'at' is text, the rows have TIMESTAMP.*timestamp with time zone"),
         ("sinks.zoneless", {}, "COLUMN_TYPE.*'at' is timestamp without time zone"),
         ("sinks.asking", {}, "COLUMN_MISSING.*'more' is NOT NULL"),
     ],

@@ -107,10 +107,6 @@ class FailsOnce:
         self._batch = batch
         self.failed = False
 
-    def prepare(self, frame: DataFrame) -> None:
-        """As the files do."""
-        self._files.prepare(frame)
-
     def write(self, frame: DataFrame, batch: hr.BatchIdentity) -> hr.Written:
         if batch.batch == self._batch and not self.failed:
             self.failed = True

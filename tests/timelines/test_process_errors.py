@@ -363,6 +363,15 @@ def test_what_an_output_does_not_have_is_an_error_of_the_call(emitted: Any, erro
     assert (played.main, played.numbers, len(played.dead_letters)) == ([], [], 1)
 
 
+@pytest.mark.spark
+def test_an_output_that_a_step_does_not_have_is_told_with_the_step() -> None:
+    step = step_of(giving([{"user": "a", "sayed": "b"}]))
+    with pytest.raises(
+        hr.HeadraceError, match=r"step 'watch', key 'a': .*\[OUTPUT_COLUMN_UNKNOWN\] output 'main' has no"
+    ):
+        play(step, at("10:00", user="a"), watermark("11:00"))
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [

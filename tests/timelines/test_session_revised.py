@@ -391,6 +391,7 @@ def test_previews_by_the_clock_come_on_a_quiet_stream_too_and_only_after_changes
     )
 
 
+@pytest.mark.spark
 def test_previews_by_event_time_come_at_whole_multiples_wherever_the_session_begins() -> None:
     timeline(
         visits.emit(hr.on_close(early=hr.every("20 minutes", time="event"))).late(hr.side_output()),

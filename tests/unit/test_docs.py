@@ -13,7 +13,10 @@ README = Path(__file__).parents[2] / "README.md"
 DOCS = README.parent / "docs"
 WITHOUT_EXAMPLES = ("concepts.md", "delivery-guarantees.md", "errors.md", "promises.md")
 HOW_TO = DOCS / "how-to"
-ON_SPARK = (DOCS / "state.md", HOW_TO / "bounded-data.md", HOW_TO / "bring-your-own-stream.md")
+ON_SPARK = (
+    DOCS / "state.md",
+    *(HOW_TO / f"{page}.md" for page in ("bounded-data", "bring-your-own-stream", "notebooks")),
+)
 """Their examples run on Spark."""
 RUN = {HOW_TO / page for page in ("spark-streams.md", "results.md", "testing.md")}
 PAGES = {*DOCS.glob("*.md"), *(DOCS / "windows").glob("*.md"), *RUN} - {DOCS / page for page in WITHOUT_EXAMPLES}

@@ -137,7 +137,7 @@ def test_unreadable_ddl_is_named_with_its_reason(text: str, reason: str) -> None
 
 
 def test_a_map_column_is_refused_by_name() -> None:
-    with pytest.raises(DefinitionError, match=r"\[SCHEMA_UNSUPPORTED\] column 'a.b' is map<string,int>"):
+    with pytest.raises(DefinitionError, match=r"\[SCHEMA_UNSUPPORTED\] column 'a.b' is MAP<STRING, INT>"):
         polars_schema(parse_ddl("a STRUCT<b: MAP<STRING, INT>>"))
 
 

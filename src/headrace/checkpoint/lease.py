@@ -191,6 +191,12 @@ def take_lease(storage: Storage) -> Lease:
             return lease
 
 
+def last_holder(storage: Storage) -> LeaseHolder | None:
+    """Who holds the checkpoint, or held it last; None if nobody ever did."""
+    newest = max(storage.numbers(FOLDER), default=0)
+    return Lease(storage, newest).holder if newest else None
+
+
 def _wait_until_free(lease: Lease) -> LeaseHolder:
     """Wait until a lease may be taken over; refuse as soon as its holder is known to be alive. Returns the holder.
 

@@ -88,6 +88,11 @@ class Log:
         self._newest = max((entry.epoch for entry in entries), default=0)
         return entries
 
+    @property
+    def next_number(self) -> int:
+        """The number of the entry that comes next, as far as was read."""
+        return self._number + 1
+
     def check_driver(self) -> None:
         """Fail when another driver has taken over, as far as this one has read."""
         if self._newest > self.epoch:
@@ -101,7 +106,7 @@ class Log:
 
     def append(self, kind: Kind, body: Any, *, is_base: bool = False) -> Entry:
         """Write the next entry; [LEASE_LOST] when another driver has taken over."""
-        number, token = self._number + 1, uuid.uuid4().hex
+        number, token = self.next_number, uuid.uuid4().hex
         driver = (number, token) if kind == "takeover" else (self.epoch, self.driver)
         entry = Entry(number, kind, token, self._token, is_base, *driver, body)
         if not self._storage.claim(self._name(entry.number), entry.to_bytes()):

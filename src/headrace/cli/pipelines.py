@@ -34,7 +34,14 @@ Parameters = Annotated[
     typer.Option("--parameter", "-p", metavar="KEY=VALUE", help="An argument of the pipeline's function."),
 ]
 RanIn = Annotated[
-    Path | None, typer.Option("--checkpoint", help="A checkpoint of the pipeline: also say what its runs have shown.")
+    Path | None,
+    typer.Option("--checkpoint", help="Its checkpoint: also say what does not fit it, and what its runs have shown."),
+]
+Once = Annotated[bool, typer.Option("--available-now", help="Read what is there, then stop.")]
+Drain = Annotated[bool, typer.Option("--drain", help="With --available-now: the end of the data is the end of time.")]
+MaxRows = Annotated[int | None, typer.Option(help="The most rows of a source that a batch takes.")]
+KeepUp = Annotated[
+    bool, typer.Option("--keep-up", help="Let batches take as many rows as they can within the interval.")
 ]
 
 
@@ -42,15 +49,11 @@ def run(
     target: Target,
     checkpoint: Annotated[Path, typer.Option(help="Where the pipeline keeps its state; created if missing.")],
     parameter: Parameters = None,
-    once: Annotated[bool, typer.Option("--available-now", help="Read what is there, then stop.")] = False,
-    drain: Annotated[
-        bool, typer.Option("--drain", help="With --available-now: the end of the data is the end of time.")
-    ] = False,
+    once: Once = False,
+    drain: Drain = False,
     interval: Annotated[str, typer.Option(help="How often to look for new rows.")] = "1 second",
-    max_rows: Annotated[int | None, typer.Option(help="The most rows of a source that a batch takes.")] = None,
-    keep_up: Annotated[
-        bool, typer.Option("--keep-up", help="Let batches take as many rows as they can within the interval.")
-    ] = False,
+    max_rows: MaxRows = None,
+    keep_up: KeepUp = False,
     progress: Annotated[bool, typer.Option(help="Show how far the flows are, on standard error.")] = True,
 ) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM, or over what is there now.
@@ -91,13 +94,26 @@ def plan_session(target: str, parameter: list[str] | None) -> Iterator[tuple[Pip
         session.stop()
 
 
-def check(target: Target, parameter: Parameters = None, checkpoint: RanIn = None, as_json: AsJson = False) -> None:
-    """Say what is wrong or worth knowing about a pipeline; no data is read, exit code 1 when something is wrong.
+def check(
+    target: Target,
+    parameter: Parameters = None,
+    checkpoint: RanIn = None,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Ask the servers too, for a missing topic or table; nothing is changed.")
+    ] = False,
+    once: Once = False,
+    drain: Drain = False,
+    max_rows: MaxRows = None,
+    keep_up: KeepUp = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what run would refuse and what is worth knowing; no data is read, exit code 1 when something is wrong.
 
-    Example: headrace check jobs/spend.py:spend -p folder=in
+    Example: headrace check jobs/spend.py:spend -p folder=in --connect
     """
+    mode = _mode(once=once, drain=drain, interval="1 second", max_rows=max_rows, keep_up=keep_up)
     with plan_session(target, parameter) as (pipeline, spark, parameters):
-        findings = pipeline.check(checkpoint=checkpoint, spark=spark, **parameters)
+        findings = pipeline.check(checkpoint=checkpoint, mode=mode, connect=connect, spark=spark, **parameters)
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

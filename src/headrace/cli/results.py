@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 
 from headrace.cli.checkpoints import AsJson
 from headrace.connectors.files.results import Results
-from headrace.rendering import json_rows, shown
+from headrace.observe.shown import ShownTable
+from headrace.rendering import json_rows
 
 
 def show(
@@ -31,10 +31,7 @@ def show(
     if as_json:
         print(json.dumps([json.loads(row) for row in json_rows(newest)], indent=2, ensure_ascii=False))
         return
-    table = Table(*(Column(name, overflow="fold") for name in newest.columns), header_style="bold")
-    for row in newest.iter_rows():
-        table.add_row(*map(shown, row))
     # Values and names must not be read as markup.
     console = Console(markup=False, emoji=False, highlight=False)
-    console.print(table)
+    console.print(ShownTable.of(newest).as_rich())
     console.print(f"{known:,} rows" if known == newest.height else f"the last {newest.height:,} of {known:,} rows")

@@ -152,7 +152,12 @@ class BatchLog:
 
     @property
     def sink_epoch(self) -> int:
-        """The epoch as sinks see it: a later one is higher, and one of a copy of this log is another."""
+        """The epoch as sinks see it: a later one is higher, and one of a copy of this log is another.
+
+        Of a log that is only read, the highest that the next driver may have.
+        """
+        if not self._log.epoch:
+            return (self._log.next_number + 1) * COPIES - 1
         return self._log.epoch * COPIES + zlib.crc32(self._log.driver.encode()) % COPIES
 
     @property

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Column, Table
+from rich.text import Text
 
 from headrace.checkpoint.lease import last_driver
 from headrace.checkpoint.outages import Outage, outages
@@ -18,13 +19,14 @@ from headrace.checkpoint.storage import LocalStorage
 from headrace.event_time.strategy import BEGINNING, END, EPOCH
 from headrace.observe import history
 from headrace.observe.history import HistoryEntry
+from headrace.observe.shown import ShownTable
 
 WIDE = 134
 
 
 @dataclass(frozen=True, slots=True)
 class FlowStatus:
-    """A flow after its newest batch; rows are counted over all batches, times are microseconds."""
+    """A flow after its newest batch; rows are counted over all batches."""
 
     flow: str
     batch: int | None
@@ -33,9 +35,10 @@ class FlowStatus:
     dead: int
     late: int
     out: int
-    watermark: int
-    lag: int | None
-    """How far the watermark is behind the clock of the newest batch; None before the first and after the last row."""
+    watermark: datetime | None
+    """None before the first row and after the end of time."""
+    lag: timedelta | None
+    """How far the watermark is behind the clock of the newest batch."""
     seconds: float
     state_rows: int
     state_bytes: int
@@ -43,10 +46,12 @@ class FlowStatus:
     """Rows that wait in the sources after those read."""
     waiting: tuple[str, ...] = ()
     """The sinks and sources that do not answer, and why."""
-    stopped: int | None = None
+    stopped: datetime | None = None
     """When its driver was last seen; None while the driver runs."""
     read_once: Mapping[str, bool] = field(default_factory=dict)
     """Of each source that tasks read, whether no batch has read anything of it twice."""
+    drained: bool = False
+    """Whether the flow has come to the end of time."""
 
     @property
     def state(self) -> Literal["running", "waiting", "stopped"]:
@@ -56,15 +61,17 @@ class FlowStatus:
     @property
     def time(self) -> str:
         """The watermark for people."""
-        return "none yet" if self.read and self.watermark == BEGINNING else shown_moment(self.watermark)
+        if self.watermark is not None:
+            return _text(self.watermark)
+        return shown_moment(END) if self.drained else "none yet" if self.read else shown_moment(BEGINNING)
 
     def to_json(self) -> dict[str, object]:
         """Plain values for machines; the watermark is null before the first row and after the end of time."""
-        moment = shown_moment(self.watermark) if self.lag is not None else None
-        lag = None if self.lag is None else self.lag / 1_000_000
-        stopped = None if self.stopped is None else shown_moment(self.stopped)
+        moment = None if self.watermark is None else self.time
+        lag = None if self.lag is None else self.lag.total_seconds()
+        stopped = None if self.stopped is None else _text(self.stopped)
         said = {"state": self.state, "stopped": stopped, "watermark": moment, "lag": lag}
-        return {**asdict(self), **said, "drained": self.watermark == END}
+        return {**asdict(self), **said}
 
 
 def statuses(checkpoint: Path) -> list[FlowStatus]:
@@ -86,6 +93,7 @@ def _status(flow: str, newest: HistoryEntry | None, waiting: list[Outage], stopp
     batch, newest = (None, HistoryEntry(flow, -1, 0)) if newest is None else (newest.batch, newest)
     rows = newest.total
     watermark = min(newest.watermarks.values(), default=BEGINNING)
+    moment = EPOCH + timedelta(microseconds=watermark) if BEGINNING < watermark < END else None
     return FlowStatus(
         flow,
         batch,
@@ -93,25 +101,34 @@ def _status(flow: str, newest: HistoryEntry | None, waiting: list[Outage], stopp
         rows.dead,
         rows.late,
         rows.out("main"),
-        watermark,
-        newest.clock - watermark if BEGINNING < watermark < END else None,
+        moment,
+        None if moment is None else timedelta(microseconds=newest.clock - watermark),
         newest.seconds.batch,
         newest.state.rows,
         newest.state.bytes,
         sum(newest.unread.values()),
         tuple(sorted({f"{outage.sink} ({outage.reason})" for outage in waiting})),
-        stopped,
+        None if stopped is None else EPOCH + timedelta(microseconds=stopped),
         rows.read_once,
+        watermark == END,
     )
 
 
 def status_view(flows: list[FlowStatus], *, width: int) -> Group:
     """What ``headrace status`` shows: the table, and below it what flows wait for, since when they have stopped."""
-    lines = [f"{flow.flow} has been stopped since {shown_moment(flow.stopped)} (UTC)" for flow in flows if flow.stopped]
+    lines = [f"{flow.flow} has been stopped since {_text(flow.stopped)} (UTC)" for flow in flows if flow.stopped]
     lines += [f"[yellow]{flow.flow} is waiting: {escape(sink)}[/]" for flow in flows for sink in flow.waiting]
     again = ((flow.flow, source) for flow in flows for source, once in flow.read_once.items() if not once)
     lines += [f"[yellow]{flow} has read rows of {source} more than once; they count once[/]" for flow, source in again]
     return Group(status_table(flows, width=width), *lines)
+
+
+def shown_status(flows: Iterable[FlowStatus], failed: Container[str]) -> ShownTable:
+    """A line for each flow, as a started pipeline shows itself, which knows which of them have failed."""
+    rows = [{name: Text.from_markup(cell).plain for name, cell in _shown(flow).items()} for flow in flows]
+    rows = [{**row, "state": "failed"} if row["flow"] in failed else row for row in rows]
+    columns = [*rows[0]] if rows else ["flow"]
+    return ShownTable(columns, [[*row.values()] for row in rows], numbers=frozenset(columns[2:]))
 
 
 def status_table(flows: list[FlowStatus], *, width: int) -> Table:
@@ -139,7 +156,7 @@ def _shown(flow: FlowStatus) -> dict[str, str]:
         "late": f"[yellow]{flow.late:,}[/]" if flow.late else "0",
         "out": f"{flow.out:,}",
         "watermark (UTC)": flow.time,
-        "lag": "-" if flow.lag is None else shown_length(flow.lag),
+        "lag": "-" if flow.lag is None else shown_length(flow.lag // timedelta(microseconds=1)),
         "seconds": f"{flow.seconds:.2f}",
         "state rows": f"{flow.state_rows:,}",
         "state size": shown_size(flow.state_bytes),
@@ -156,7 +173,11 @@ def shown_moment(moment: int) -> str:
     """
     if moment in (BEGINNING, END):
         return "no row yet" if moment == BEGINNING else "end of time"
-    return f"{EPOCH + timedelta(microseconds=moment):%Y-%m-%d %H:%M:%S}"
+    return _text(EPOCH + timedelta(microseconds=moment))
+
+
+def _text(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
 def shown_length(length: int) -> str:

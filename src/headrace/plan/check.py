@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.durations import spoken
+from headrace.errors import HeadraceError
 from headrace.graph import Graph
 
 TTL_MARGIN = 1.5
@@ -20,6 +21,11 @@ class Finding:
     severity: Literal["error", "warning", "note"]
     step: str | None
     message: str
+
+    @classmethod
+    def of(cls, error: HeadraceError) -> Finding:
+        """An error that the pipeline would end with."""
+        return cls(error.id, "error", None, str(error))
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.message}"

@@ -57,8 +57,16 @@ class FlowId:
     """Into how many key groups its state is divided, for ever."""
 
 
-def identity_of(graph: Graph, flow: FlowNode, *, stored: Definition | None, storage: Storage) -> Definition:
-    """The identity of a flow as it is now; refuse one for which the stored state and positions would not be valid."""
+def identity_of(
+    graph: Graph, flow: FlowNode, *, stored: Definition | None, storage: Storage, known: str | None = None
+) -> Definition:
+    """The identity of a flow as it is now; refuse one for which the stored state and positions would not be valid.
+
+    ``known`` is the id that the checkpoint's lease knows it by.
+    """
+    if known is not None and (stored is None or stored["id"] != known):
+        found = "is gone" if stored is None else f"is that of {stored['id']}"
+        raise incomplete(storage, f"its lease knows the flow {known}, whose log {found}")
     if stored is None:
         _check_empty(storage)
         flow_id = FlowId(f"{flow.name}-{uuid.uuid4().hex[:12]}", 0, graph.key_groups or KEY_GROUPS)
@@ -87,6 +95,20 @@ def check_flows(graph: Graph, known: Mapping[str, str]) -> dict[str, str]:
 
     A flow that is new begins with nothing, and one that is gone stays as it is; a warning says so.
     """
+    new, gone = compare_flows(graph, known)
+    place = str(graph.checkpoint)
+    if known and new:
+        _tell(f"flow {_names(new)} is new in checkpoint {place!r}: it begins without state.")
+    if gone:
+        _tell(
+            f"flow {_names(gone)} is not in pipeline {graph.pipeline!r} any more and does not run. Its state, late "
+            f"rows and dead letters stay in checkpoint {place!r}; move its folder away if nobody needs it."
+        )
+    return {name: flow_id for name, flow_id in known.items() if name in graph.flows or name in gone}
+
+
+def compare_flows(graph: Graph, known: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The flows that are new to the checkpoint, and those that it holds and the pipeline no longer has."""
     place, gone = str(graph.checkpoint), list[str]()
     for name in known.keys() - graph.flows:
         log = BatchLog(LocalStorage(graph.checkpoint / name))
@@ -104,14 +126,7 @@ def check_flows(graph: Graph, known: Mapping[str, str]) -> dict[str, str]:
             f"run: headrace checkpoint rename-flow {place} {min(gone)} {new[0]}. If not, move the folder "
             f"{str(graph.checkpoint / min(gone))!r} away, with the state and late rows in it, or use a new checkpoint.",
         )
-    if known and new:
-        _tell(f"flow {_names(new)} is new in checkpoint {place!r}: it begins without state.")
-    if gone:
-        _tell(
-            f"flow {_names(gone)} is not in pipeline {graph.pipeline!r} any more and does not run. Its state, late "
-            f"rows and dead letters stay in checkpoint {place!r}; move its folder away if nobody needs it."
-        )
-    return {name: flow_id for name, flow_id in known.items() if name in graph.flows or name in gone}
+    return new, gone
 
 
 def rename_flow(checkpoint: Path, old: str, new: str) -> None:

@@ -15,7 +15,8 @@ from headrace.event_time.record import BatchRecord, MarkedBatch
 from headrace.graph import MainOutput, SideOutput
 from headrace.reports import BatchReports
 from headrace.runtime.batch_plan import FlowPlan, compute
-from headrace.runtime.outputs import FlowOutputs, SinkedOutput
+from headrace.runtime.flow_sinks import SinkedOutput
+from headrace.runtime.outputs import FlowOutputs
 from headrace.wheel.side_rows import DEAD_LETTER_SCHEMA, DEAD_LETTERS, side_frame
 
 

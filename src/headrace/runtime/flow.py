@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from headrace.checkpoint.lease import Lease
 from headrace.checkpoint.outages import OutageMarker, clear_outages, outages
 from headrace.checkpoint.room import has_room, is_full
-from headrace.checkpoint.storage import LocalStorage, incomplete
+from headrace.checkpoint.storage import LocalStorage
 from headrace.errors import HeadraceError
 from headrace.event_time.record import BatchLog
 from headrace.event_time.time_keeper import Clock, Reads
@@ -21,8 +21,9 @@ from headrace.graph import FlowNode, Graph
 from headrace.plan.identity import identity_of
 from headrace.redaction import redacted_error
 from headrace.runtime.flow_batches import FlowBatches
-from headrace.runtime.modes import Mode
+from headrace.runtime.modes import Mode, check_mode
 from headrace.runtime.outputs import FlowOutputs
+from headrace.runtime.planner import check_not_drained
 from headrace.runtime.session import batch_session
 from headrace.runtime.source_reads import Cancelled
 
@@ -52,27 +53,18 @@ class Flow:
         self.failure: BaseException | None = None
         self._storage = LocalStorage(self.folder)
         self._worker = threading.Thread(target=self._work, name=f"headrace-{node.name}", daemon=True)
-        endless = [name for name in node.sources if graph.sources[name].endless]
-        if mode.drain and endless:
-            raise HeadraceError(
-                "DRAIN_WITHOUT_END",
-                f"flow {node.name!r}: drain=True closes every window at the end of the data, but source {endless[0]!r} "
-                "never ends. Use hr.available_now() or hr.micro_batch().",
-            )
+        check_mode(mode, node, graph)
         self._log = BatchLog(self._storage)
         self._outputs = FlowOutputs(graph, node, self._session, self.folder, lease, self._log)
         self._log.take_over(self._identify)
         self.batches = self._from_the_log()
         if mode.kind != "bounded":
-            self.batches.planner.check_not_drained()
+            check_not_drained(self.batches.planner.last)
 
     def _identify(self, said: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """What this driver says of the flow when it takes over, after what the last one has said."""
         known = self._lease.flows.get(self.node.name)
-        if known is not None and (said is None or said["id"] != known):
-            found = "is gone" if said is None else f"is that of {said['id']}"
-            raise incomplete(self._storage, f"its lease knows the flow {known}, whose log {found}")
-        return identity_of(self._graph, self.node, stored=said, storage=self._storage)
+        return identity_of(self._graph, self.node, stored=said, storage=self._storage, known=known)
 
     @property
     def id(self) -> str:
@@ -166,7 +158,7 @@ class Flow:
                 reads = self.batches.look()
                 waiting = any(rows for read in reads.values() for rows in read.unread.values())
                 self._looks_at = now if waiting else now + self._mode.interval / 1_000_000
-                if _brings_rows(reads) or self.batches.planner.time.wants_batch():
+                if brings_rows(reads) or self.batches.planner.time.wants_batch():
                     self._begins_at = self._looks_at
                     return reads
             self._stopping.wait(min(WATCH_SECONDS, max(0.0, self._looks_at - time.monotonic())))
@@ -179,7 +171,7 @@ class Flow:
             batches.reads.stop_at_newest()
             while not self._stopping.is_set():
                 reads = batches.look()
-                if not (_brings_rows(reads) or batches.planner.time.wants_batch()):
+                if not (brings_rows(reads) or batches.planner.time.wants_batch()):
                     break
                 batches.run(reads)
         if self._mode.drain and not batches.planner.last.drained and not self._stopping.is_set():
@@ -197,5 +189,6 @@ class Flow:
             self._claimed = time.monotonic()
 
 
-def _brings_rows(reads: Reads) -> bool:
+def brings_rows(reads: Reads) -> bool:
+    """Whether a batch that reads this has any row."""
     return any(read.brings_rows for read in reads.values())

@@ -46,7 +46,7 @@ class FlowBatches:
             outputs.flow_id.generation,
             outputs.writers,
             graph.slots,
-            self._session.sparkContext.defaultParallelism,
+            self._session.sparkContext.defaultParallelism if graph.first_rows is None else 1,
             outputs.flow_id.key_groups,
             {name: repr(graph.steps[name].step) for name in graph.stateful(node.steps)},
         )
@@ -54,7 +54,7 @@ class FlowBatches:
         keeper = TimeKeeper(topology_of(graph, node), clock, interval=mode.interval, is_away=self._is_away)
         self.planner = Planner(keeper, self._log, writing=writing, complete=self._tables.complete)
         self._sweeper = Sweeper(self._storage, STATE, epoch=self._log.epoch)
-        self._throttle = Throttle(mode, node, graph, last=history.newest(outputs.folder))
+        self._throttle = Throttle(mode, last=history.newest(outputs.folder))
         self._total = decode(Account, self.planner.last.total)
         self.reads = SourceReads(graph, node.sources, self._storage, stopping)
         self._plan = FlowPlan(graph, node, self._session, self.reads.placeholders)

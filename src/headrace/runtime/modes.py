@@ -126,20 +126,31 @@ class Pace:
         return float(min(max(intercept, 0.0), *seconds))
 
 
+def check_mode(mode: Mode, node: FlowNode, graph: Graph) -> None:
+    """Refuse a way of running that a flow's sources do not allow."""
+    endless = [name for name in node.sources if graph.sources[name].endless]
+    if mode.kind == "available_now" and mode.drain and endless:
+        raise HeadraceError(
+            "DRAIN_WITHOUT_END",
+            f"flow {node.name!r}: drain=True closes every window at the end of the data, but source {endless[0]!r} "
+            "never ends. Use hr.available_now() or hr.micro_batch().",
+        )
+    uncounted = [name for name in node.sources if not graph.sources[name].counts_rows]
+    if uncounted and (mode.keep_up or mode.max_rows is not None):
+        raise HeadraceError(
+            "MAX_ROWS_UNSUPPORTED",
+            f"flow {node.name!r}: {mode!r} bounds the rows of a batch, but source {uncounted[0]!r} cannot count "
+            "rows ahead. Use files_per_batch=... of hr.read_files, or leave max_rows and keep_up out.",
+        )
+
+
 class Throttle:
     """Says how many rows of each source a batch of a flow may take."""
 
-    def __init__(self, mode: Mode, node: FlowNode, graph: Graph, *, last: HistoryEntry | None) -> None:
+    def __init__(self, mode: Mode, *, last: HistoryEntry | None) -> None:
         self._pace: Pace | None = None
         self.cap = mode.max_rows
         """The most rows of a source that the next batch takes."""
-        uncounted = [name for name in node.sources if not graph.sources[name].counts_rows]
-        if uncounted and (mode.keep_up or mode.max_rows is not None):
-            raise HeadraceError(
-                "MAX_ROWS_UNSUPPORTED",
-                f"flow {node.name!r}: {mode!r} bounds the rows of a batch, but source {uncounted[0]!r} cannot count "
-                "rows ahead. Use files_per_batch=... of hr.read_files, or leave max_rows and keep_up out.",
-            )
         if mode.keep_up:
             earlier = last.cap if last is not None and last.cap is not None else FIRST_CAP
             self._pace = Pace(mode.interval / 1_000_000, earlier, mode.max_rows)

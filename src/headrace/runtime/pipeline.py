@@ -22,9 +22,9 @@ from headrace.checkpoint.storage import LocalStorage
 from headrace.errors import DefinitionError, HeadraceError, check_name
 from headrace.event_time.time_keeper import Clock
 from headrace.graph import Graph, defining
-from headrace.observe import history
-from headrace.observe.history import HistoryEntry
 from headrace.observe.hot_keys import hot_key_findings
+from headrace.observe.shown import ShownTable, as_html, as_text
+from headrace.observe.status import FlowStatus, shown_status, statuses
 from headrace.plan.check import Finding, findings
 from headrace.plan.explain import explanation, mermaid
 from headrace.plan.identity import check_flows
@@ -33,6 +33,7 @@ from headrace.runtime.bounded import check_key_groups, slots_for
 from headrace.runtime.flow import Flow
 from headrace.runtime.modes import BOUNDED, Mode, micro_batch
 from headrace.runtime.progress import Progress
+from headrace.runtime.refusals import refusals
 from headrace.runtime.session import session_findings, spark_session
 from headrace.stability import stable
 from headrace.state.group_range import KEY_GROUPS
@@ -84,6 +85,7 @@ class Running:
 
     def __init__(self, graph: Graph, flows: list[Flow], renewal: Renewal) -> None:
         self._flows = flows
+        self._checkpoint = graph.checkpoint
         self._renewal = renewal
         self._feeds = [source.feed for source in graph.sources.values() if source.feed is not None]
         renewal.name_flows({**renewal.lease.flows, **{flow.node.name: flow.id for flow in flows}})
@@ -99,9 +101,27 @@ class Running:
                 feed.stop()
             raise
 
-    def status(self) -> dict[str, HistoryEntry | None]:
-        """The newest history entry of each flow."""
-        return {flow.node.name: history.newest(flow.folder) for flow in self._flows}
+    def status(self) -> dict[str, FlowStatus | None]:
+        """How far each flow is after its newest batch; None before its first one."""
+        found = {status.flow: status for status in statuses(self._checkpoint) if status.batch is not None}
+        return {flow.node.name: found.get(flow.node.name) for flow in self._flows}
+
+    def __repr__(self) -> str:
+        return as_text(self._shown())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._shown())
+
+    def _shown(self) -> Iterator[ShownTable]:
+        failures = {flow.node.name: flow.failure for flow in self._flows if flow.failure is not None}
+        flows = [
+            flow for flow in statuses(self._checkpoint) if any(flow.flow == each.node.name for each in self._flows)
+        ]
+        yield shown_status(flows, failures)
+        for flow in flows:
+            failure = failures.get(flow.flow)
+            for said in flow.waiting if failure is None else [redacted(str(failure))]:
+                yield ShownTable((), (), title=flow.flow, note=said)
 
     def stop(self) -> None:
         """Let every flow finish the batch it is in, then stop."""
@@ -149,13 +169,17 @@ class Pipeline:
         """Run the pipeline's function and return its graph. No data is read."""
         slots = slots_for(spark, bounded.values(), self._key_groups or KEY_GROUPS)
         graph = Graph(self.name, checkpoint, reports_of(spark.sparkContext), self._key_groups, bounded, slots)
+        self.define_in(graph, spark, parameters)
+        return graph
+
+    def define_in(self, graph: Graph, spark: SparkSession, parameters: Mapping[str, Any]) -> None:
+        """Run the pipeline's function for a graph that is empty so far."""
         with defining(graph):
             self._function(spark, **parameters)
         if not graph.flows:
             raise DefinitionError(
                 "PIPELINE_EMPTY", f"pipeline {self.name!r} writes nothing. End it with hr.write(name, frame, sink)."
             )
-        return graph
 
     @redacting()
     def start(
@@ -168,7 +192,7 @@ class Pipeline:
         **parameters: Any,
     ) -> Running:
         """Start in the background; everything that can be wrong is found before the first batch."""
-        folder, session = writable(checkpoint), _session(self.name, spark)
+        folder, session = writable(checkpoint), session_for(self.name, spark)
         # A definition that is refused leaves nothing behind.
         graph = self.define(session, folder, NO_TABLES, **parameters)
         with _held(graph) as renewal:
@@ -219,7 +243,7 @@ class Pipeline:
         ...     payments = spark.read.parquet("archive/payments")
         ...     spend.backfill({"payments": payments}, checkpoint="checkpoints/last_year", spark=spark)
         """
-        folder, session = writable(checkpoint), _session(self.name, spark)
+        folder, session = writable(checkpoint), session_for(self.name, spark)
         graph = self.define(session, folder, tables, **parameters)
         differing = sorted(graph.sources.keys() ^ tables.keys())
         if differing:
@@ -237,20 +261,26 @@ class Pipeline:
         self,
         *,
         checkpoint: str | os.PathLike[str] | None = None,
+        mode: Mode | None = None,
+        connect: bool = False,
         spark: SparkSession | None = None,
         **parameters: Any,
     ) -> list[Finding]:
-        """Findings about the definition, and with a checkpoint about how it has run.
+        """All that ``run`` would refuse, and what is worth knowing; no row of a source is read.
 
-        No data is read.
+        With a checkpoint also what would not fit it, and what its runs have shown; with ``connect`` also what the
+        servers say: a missing topic or table, or no answer. Nothing is changed or created there.
         """
         try:
-            session = _session(self.name, spark)
-            graph = self._defined(session, parameters)
-            hot = [] if checkpoint is None else hot_key_findings(graph, Path(checkpoint))
-            return [*findings(graph), *session_findings(session), *hot]
-        except DefinitionError as error:
-            return [Finding(error.id, "error", None, str(error))]
+            session = session_for(self.name, spark)
+            stored = None if checkpoint is None else writable(checkpoint)
+            there = stored if stored is not None and stored.exists() else None
+            graph = self._defined(session, parameters, there)
+            hot = [] if there is None else hot_key_findings(graph, there)
+            refused = refusals(graph, session, mode or micro_batch(), checkpoint=there, connect=connect)
+            return [*refused, *findings(graph), *session_findings(session), *hot]
+        except HeadraceError as error:
+            return [Finding.of(error)]
 
     @redacting()
     def explain(self, *, spark: SparkSession | None = None, **parameters: Any) -> str:
@@ -262,9 +292,12 @@ class Pipeline:
         """The graph as Mermaid text."""
         return redacted(mermaid(self._defined(spark, parameters)))
 
-    def _defined(self, spark: SparkSession | None, parameters: Mapping[str, object]) -> Graph:
+    def _defined(
+        self, spark: SparkSession | None, parameters: Mapping[str, object], checkpoint: Path | None = None
+    ) -> Graph:
+        """The graph for a checkpoint, or for one that is thrown away."""
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-            return self.define(_session(self.name, spark), Path(folder), NO_TABLES, **parameters)
+            return self.define(session_for(self.name, spark), checkpoint or Path(folder), NO_TABLES, **parameters)
 
 
 @contextmanager
@@ -282,7 +315,8 @@ def _on_signal(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _session(name: str, given: SparkSession | None) -> SparkSession:
+def session_for(name: str, given: SparkSession | None) -> SparkSession:
+    """The given session, else the active one, else a new one."""
     from pyspark.sql import SparkSession
 
     return given or SparkSession.getActiveSession() or spark_session(name)

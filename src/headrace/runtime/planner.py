@@ -49,6 +49,16 @@ NO_MARKED: Mapping[str, frozenset[int]] = {}
 NO_TOTAL: Mapping[str, Any] = {}
 
 
+def check_not_drained(last: BatchOutcome) -> None:
+    """Refuse to go on past the end of time."""
+    if last.drained:
+        raise HeadraceError(
+            "CHECKPOINT_DRAINED",
+            "the flow was drained: all its windows were closed at the end of time, so any further row would be "
+            "late. Start with a new checkpoint.",
+        )
+
+
 class Planner:
     """Plans the batches of one flow, for the driver that has taken it over; a new one starts where the log ended.
 
@@ -101,17 +111,8 @@ class Planner:
         self.time.begin(record)
         return record
 
-    def check_not_drained(self) -> None:
-        """Refuse to go on past the end of time."""
-        if self.last.drained:
-            raise HeadraceError(
-                "CHECKPOINT_DRAINED",
-                "the flow was drained: all its windows were closed at the end of time, so any further row would be "
-                "late. Start with a new checkpoint.",
-            )
-
     def _decide(self, reads: Reads, drain: bool) -> BatchRecord:
-        self.check_not_drained()
+        check_not_drained(self.last)
         decided = self.time.decide(self._log.next_batch, drain=drain)
         writing = self._writing
         rewritten = tuple(step for step, given in writing.definitions.items() if self.last.definitions[step] != given)

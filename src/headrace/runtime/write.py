@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from headrace.checkpoint.storage import LocalStorage
 from headrace.connectors.base.sink import AnySink, DriverSink, Sink, TaskSink, UserSink
 from headrace.errors import DefinitionError, user_line
-from headrace.graph import FlowNode, Graph, MainOutput, SideOutput, graph_behind
+from headrace.graph import FlowNode, Graph, MainOutput, Origin, SideOutput, graph_behind
 from headrace.operators.changelog_guard import is_changelog
 from headrace.operators.unsupported_operations import UnsupportedOperations
 from headrace.operators.versions import versions_of
@@ -121,7 +121,7 @@ def _check_operations(graph: Graph, node: FlowNode) -> None:
 
 def _check_read_once(graph: Graph, node: FlowNode) -> None:
     """A source is read once in a batch, so its rows have their time in all outputs or in none."""
-    read = {each for main in node.mains for each in _sources_read(graph, main.frame)}
+    read = {(name, id(origin)) for main in node.mains for name, origin in sources_read(graph, main.frame)}
     twice = [name for name, count in Counter(name for name, _ in read).items() if count > 1]
     if twice:
         raise DefinitionError(
@@ -131,14 +131,14 @@ def _check_read_once(graph: Graph, node: FlowNode) -> None:
         )
 
 
-def _sources_read(graph: Graph, frame: DataFrame) -> Iterator[tuple[str, int]]:
-    """The sources that a frame's plan reads, each with what tells its frame with event time from that without."""
+def sources_read(graph: Graph, frame: DataFrame) -> Iterator[tuple[str, Origin]]:
+    """The sources that a frame's plan reads, each with its origin: with event time it is another than without."""
     functions = [node.function for node in Plan.of(frame).nodes]
     origins = [graph.functions[each][1] for each in functions if each in graph.functions]
     origins += [part.origin for step in graph.nodes_in(frame)[1] for part in graph.steps[step].packed]
     for origin in origins:
         if origin.label and len(origin.nodes) == 1:
-            yield from ((node.name, id(origin)) for node in origin.nodes if node.kind == "source")
+            yield from ((node.name, origin) for node in origin.nodes if node.kind == "source")
 
 
 def _check_changes(graph: Graph, node: FlowNode) -> None:

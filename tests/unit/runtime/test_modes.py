@@ -7,7 +7,7 @@ import pytest
 import headrace as hr
 from headrace.graph import FlowNode, Graph, SourceNode
 from headrace.observe.history import HistoryEntry
-from headrace.runtime.modes import SMALLEST_CAP, Mode, Pace, Throttle
+from headrace.runtime.modes import SMALLEST_CAP, Mode, Pace, Throttle, check_mode
 
 
 def test_batches_settle_at_the_target_whatever_the_speed() -> None:
@@ -61,7 +61,7 @@ def reading(*, counts_rows: bool) -> tuple[FlowNode, Graph]:
 
 
 def throttle(mode: Mode, last: HistoryEntry | None = None) -> Throttle:
-    return Throttle(mode, *reading(counts_rows=True), last=last)
+    return Throttle(mode, last=last)
 
 
 def test_a_flow_that_keeps_up_goes_on_with_what_it_has_learned() -> None:
@@ -79,7 +79,7 @@ def test_a_flow_that_keeps_up_goes_on_with_what_it_has_learned() -> None:
 @pytest.mark.parametrize("mode", [hr.micro_batch(keep_up=True), hr.available_now(max_rows=5)])
 def test_a_source_that_cannot_count_ahead_refuses_a_bound_on_rows(mode: Mode) -> None:
     with pytest.raises(hr.HeadraceError, match=r"\[MAX_ROWS_UNSUPPORTED\].*source 'landing'"):
-        Throttle(mode, *reading(counts_rows=False), last=None)
+        check_mode(mode, *reading(counts_rows=False))
 
 
 def test_no_rows_at_all_is_no_bound() -> None:

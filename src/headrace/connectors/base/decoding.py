@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Protocol, Self, TypeVar
 
@@ -77,6 +77,20 @@ class Decoded:
         if self.lines is not None:
             return self.lines.raw_at(rows[POSITION], RAW_BYTES)
         return as_json(rows.select(name for name in self.rows.columns if name != POSITION))
+
+
+def first(chunks: Iterable[Decoded], most: int) -> Iterator[Decoded]:
+    """The first rows of chunks, good and dead ones together; nothing after them is read."""
+    for chunk in chunks:
+        positions = pl.concat([chunk.rows[POSITION], chunk.dead["position"]]).sort()
+        if positions.len() < most:
+            most -= positions.len()
+            yield chunk
+            continue
+        kept, dead = chunk.rows[POSITION] <= positions[most - 1], chunk.dead["position"] <= positions[most - 1]
+        arrived = chunk.arrived if isinstance(chunk.arrived, int) else chunk.arrived.filter(kept)
+        yield replace(chunk, rows=chunk.rows.filter(kept), dead=chunk.dead.filter(dead), arrived=arrived)
+        return
 
 
 class Undecoded(Protocol):

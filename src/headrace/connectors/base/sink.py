@@ -8,6 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import polars as pl
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.event_time.record import MarkedBatch
@@ -125,8 +126,11 @@ class DriverSink(Sink):
         """The same sink for rows of which some replace others; None where each is a result of its own."""
         return self
 
-    def prepare(self, frame: DataFrame) -> None:
-        """Before the first batch: fail if rows with the frame's columns cannot be written."""
+    def check_columns(self, columns: StructType) -> None:
+        """Fail if no target could take rows of these columns; asks no server."""
+
+    def check_target(self, frame: DataFrame) -> None:
+        """Before the first batch: fail if rows with the frame's columns cannot be written; changes nothing."""
 
     def read_marks(self, parts: Sequence[WriterBatch]) -> Sequence[Mark | None]:
         """The mark that each writer has left; none at all where the sink keeps no marks."""
@@ -226,12 +230,20 @@ class TaskSink(Protocol):
     def partition_by(self) -> tuple[str, ...]:
         """The columns, flattened ones too, whose values choose a row's writer; none for the whole row."""
 
-    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
-        """On the driver before the first batch: connect, check the columns, claim the epoch for the named writers.
+    def check_columns(self, columns: Mapping[str, pl.DataType]) -> None:
+        """Fail if no target could take rows of these columns; asks no server.
 
-        ``columns`` are those to store: without the ``change`` of a changelog that the sink applies by key. Raises
-        HeadraceError for what the user must correct, Unreachable when the server does not answer.
+        ``columns`` are those to store: without the ``change`` of a changelog that the sink applies by key.
         """
+
+    def check_target(self, columns: Mapping[str, pl.DataType]) -> None:
+        """Ask the server whether the target as it is now takes these rows; changes nothing.
+
+        Raises HeadraceError for what the user must correct, Unreachable when the server does not answer.
+        """
+
+    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
+        """On the driver before the first batch: create and check the target, claim the epoch for the named writers."""
 
     def read_marks(self, parts: Sequence[WriterBatch]) -> Sequence[Mark | None]:
         """On the driver: the mark that each writer has left; none at all where the sink keeps no marks."""

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headrace.checkpoint.storage import Storage
-from headrace.connectors.base.decoding import POSITION, Columns, Decoded, readable
+from headrace.connectors.base.decoding import POSITION, Columns, Decoded, first, readable
 from headrace.connectors.base.enumerator import BoundedEnumerator, FrameEnumerator, SplitEnumerator
 from headrace.errors import DefinitionError
 from headrace.event_time.strategy import TimeStrategy, tagged
@@ -68,6 +68,8 @@ class Gate:
     """Whether rows have a column that says where they came from."""
     ingestion_reader: Reader | None = None
     """The reader for ingestion time, where each row's arrival time costs something extra."""
+    first_rows: int | None = None
+    """How many rows a task reads in a preview; None for all."""
 
     def timed(self, time: TimeStrategy) -> Gate:
         reader = self.ingestion_reader if time.kind == "ingestion" else None
@@ -93,7 +95,7 @@ class Gate:
         counts: Counter[str] = Counter()
         highest: dict[str, int] = {}
         dead: list[pl.DataFrame] = []
-        for chunk in chunks:
+        for chunk in chunks if self.first_rows is None else first(chunks, self.first_rows):
             rows, refused = (chunk.rows, None) if self.time is None else self._judge(chunk, self.time, task)
             for letters in (chunk.dead, refused):
                 if letters is not None and not letters.is_empty():
@@ -240,7 +242,9 @@ def add_source(
         placeholder, tasks = None, spark.sparkContext.defaultParallelism
         stream = spark.range(SPLIT_LEAF, SPLIT_LEAF + tasks, 1, tasks)
     else:
-        stream = placeholder = spark.createDataFrame([], given)
+        placeholder = spark.createDataFrame([], given)
+        stream = placeholder if graph.first_rows is None else placeholder.limit(graph.first_rows)
+    gate = replace(gate, first_rows=graph.first_rows)
     graph.add_source(SourceNode(gate.source, fingerprint, enumerator, placeholder, **traits))
     return Source(stream, gate, schema).frame()
 

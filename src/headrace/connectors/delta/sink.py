@@ -22,6 +22,7 @@ from headrace.connectors.base.sink import (
 from headrace.connectors.delta.table import DeltaLog, DeltaWriter, table_place
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
+from headrace.schemas import shown_type
 from headrace.secrets import call_text
 from headrace.stability import stable
 
@@ -29,7 +30,7 @@ COUNTED = "spark.databricks.delta.stats.collect"
 
 
 def check_fit(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -> None:
-    """Fail when rows of these columns cannot be written to the table."""
+    """Fail when rows of these columns cannot be written to the table as it is now."""
     problem = next(_problems(log, columns, partition_by), None)
     if problem is not None:
         raise DefinitionError("DELTA_SCHEMA", f"Delta table {log.path!r}: {problem}")
@@ -41,12 +42,6 @@ def check_fit(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -
 
 
 def _problems(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -> Iterator[str]:
-    for field in columns.fields:
-        if _holds_interval(field.dataType):
-            yield (
-                f"column {field.name!r} is {field.dataType.simpleString()}, which Delta cannot store. Write it as a "
-                f"number of seconds, as in frame.withColumn({field.name!r}, F.col({field.name!r}).cast('bigint'))."
-            )
     if not log.exists():
         return
     held = {field.name: field for field in log.schema().fields}
@@ -55,7 +50,7 @@ def _problems(log: DeltaLog, columns: StructType, partition_by: Sequence[str]) -
         if field.name not in held:
             yield f"it has no column {field.name!r}, only {', '.join(held)}. Add the column or select others."
         # Neither nullability nor comments are part of these names.
-        elif (given := field.dataType.simpleString()) != (kept := held[field.name].dataType.simpleString()):
+        elif (given := shown_type(field.dataType)) != (kept := shown_type(held[field.name].dataType)):
             yield f"column {field.name!r} is {kept}, the rows have {given}. Cast it."
     for name, field in held.items():
         if name not in columns.names and (not field.nullable or name in partitions):
@@ -93,12 +88,22 @@ class DeltaSink(DriverSink):
             "identifiers (delta.setTransactionRetentionDuration, for ever unless set)"
         )
 
-    def prepare(self, frame: DataFrame) -> None:
+    def check_columns(self, columns: StructType) -> None:
         for column in (*self.upsert_on, *self.partition_by):
-            if column not in frame.columns:
+            if column not in columns.names:
                 raise DefinitionError(
-                    "COLUMN_UNKNOWN", f"{self!r} needs column {column!r}, but the rows have {', '.join(frame.columns)}."
+                    "COLUMN_UNKNOWN", f"{self!r} needs column {column!r}, but the rows have {', '.join(columns.names)}."
                 )
+        for field in columns.fields:
+            if _holds_interval(field.dataType):
+                raise DefinitionError(
+                    "DELTA_SCHEMA",
+                    f"{self.target}: column {field.name!r} is {shown_type(field.dataType)}, which Delta cannot store. "
+                    f"Convert it before the sink: frame.withColumn({field.name!r}, F.col({field.name!r})"
+                    ".cast('bigint')) gives seconds.",
+                )
+
+    def check_target(self, frame: DataFrame) -> None:
         check_fit(DeltaLog(frame.sparkSession, table_place(self.path)), frame.schema, self.partition_by)
 
     @property

@@ -61,14 +61,20 @@ class HttpSink:
     def partition_by(self) -> tuple[str, ...]:
         return (self.identity,)
 
-    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
+    def check_columns(self, columns: Mapping[str, pl.DataType]) -> None:
         kind = columns.get(self.identity)
         if kind is None or kind.is_nested():
             raise DefinitionError(
                 "IDENTITY_MISSING",
                 f"{self.place}: {self.identity!r} is not a scalar column. Existing columns: {', '.join(columns)}.",
             )
+
+    def check_target(self, columns: Mapping[str, pl.DataType]) -> None:
         self.endpoint.request("HEAD")
+
+    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
+        self.check_columns(columns)
+        self.check_target(columns)
 
     def read_marks(self, parts: Sequence[WriterBatch]) -> Sequence[Mark | None]:
         return ()

@@ -173,8 +173,16 @@ class KafkaSink:
             "stops with [MARK_LOST]"
         )
 
+    def check_target(self, columns: Mapping[str, pl.DataType]) -> None:
+        try:
+            check_topic(self.cluster, self.topic, keyed=bool(self.partition_by))
+        except HeadraceError as problem:
+            if self.create is None or problem.id != "TOPIC_UNKNOWN":
+                raise
+            self.create.check(self.cluster, self.topic)
+
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
-        self._check_columns(columns)
+        self.check_columns(columns)
         if self.create is not None:
             create_missing(self.cluster, self.topic, self.create)
         check_topic(self.cluster, self.topic, keyed=bool(self.partition_by))
@@ -213,17 +221,17 @@ class KafkaSink:
             # Usually by another worker that wrote this writer's last batch; the mark, read again, decides.
             return write_once(self.cluster, self.topic, given, part)
 
-    def _check_columns(self, columns: Mapping[str, pl.DataType]) -> None:
+    def check_columns(self, columns: Mapping[str, pl.DataType]) -> None:
         for name in self.partition_by:
             if name not in columns:
-                raise HeadraceError(
+                raise DefinitionError(
                     "KEY_UNKNOWN",
                     f"{self.place}: key {name!r} is not a column. Existing columns: {', '.join(columns)}.",
                 )
         if self.format == "raw":
             others = sorted(set(columns) - {"value", *self.partition_by})
             if not isinstance(columns.get("value"), pl.Binary | pl.String) or others:
-                raise HeadraceError(
+                raise DefinitionError(
                     "RAW_COLUMNS",
                     f"{self.place}: format='raw' writes a column 'value' of bytes or text, and key= another; these "
                     f"rows have {', '.join(columns)}. Select these columns, or use format='json'.",

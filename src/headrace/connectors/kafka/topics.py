@@ -51,18 +51,28 @@ class TopicSettings:
         finally:
             let_go(clients)
 
+    def check(self, cluster: Cluster, name: str) -> None:
+        """Ask the broker whether it would create the topic, unless it exists; nothing is created."""
+        clients: list[Any] = [AdminClient(cluster.settings({}))]
+        try:
+            if self._partitions(cluster, clients[0], name) is None:
+                self._create(cluster, clients[0], name, only_ask=True)
+        finally:
+            let_go(clients)
+
     def _partitions(self, cluster: Cluster, client: AdminClient, name: str) -> int | None:
         # All topics: asking for one by name may create it.
         listed = cluster.answer(lambda: client.list_topics(timeout=PATIENCE).topics).get(name)
         return len(listed.partitions) or None if listed is not None else None
 
-    def _create(self, cluster: Cluster, client: AdminClient, name: str) -> None:
+    def _create(self, cluster: Cluster, client: AdminClient, name: str, *, only_ask: bool = False) -> None:
         replication = BROKERS_CHOICE if self.replication is None else self.replication
         wanted = NewTopic(name, self.partitions, replication, config=dict(self.config))
 
         def ask() -> KafkaError | None:
             try:
-                client.create_topics([wanted], operation_timeout=PATIENCE, request_timeout=PATIENCE)[name].result()
+                limits = {"operation_timeout": PATIENCE, "request_timeout": PATIENCE}
+                client.create_topics([wanted], validate_only=only_ask, **limits)[name].result()
             except KafkaException as problem:
                 error: KafkaError = problem.args[0]
                 return error

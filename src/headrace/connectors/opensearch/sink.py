@@ -97,12 +97,21 @@ class OpenSearchSink:
     def path(self) -> str:
         return f"/{quote(self.index, safe='')}"
 
-    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
+    def check_columns(self, columns: Mapping[str, pl.DataType]) -> None:
         self.id.check(flat_schema(columns))
         if _ID in columns:
             raise DefinitionError(
                 "COLUMN_RESERVED", f"{self.place}: a document has no field {_ID!r}. Rename the column."
             )
+
+    def check_target(self, columns: Mapping[str, pl.DataType]) -> None:
+        found = self.endpoint.request("HEAD", self.path)
+        # A missing index is created at the start.
+        if found.status_code not in (400, 404):
+            check_permitted(found, self.place)
+
+    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
+        self.check_columns(columns)
         found = self.endpoint.request("HEAD", self.path)
         if found.status_code == 404:
             found = self.endpoint.request("PUT", self.path)

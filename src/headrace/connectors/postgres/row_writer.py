@@ -199,7 +199,7 @@ def _is_same(existing: str, kind: pl.DataType) -> bool:
         return existing in ("text", "character varying")
     if isinstance(kind, pl.Datetime) and kind.time_unit != "us":
         return False
-    return isinstance(kind, (pl.Binary, *_FIXED_SIZE)) and existing == sql_type(kind, "")
+    return isinstance(kind, (pl.Binary, *_FIXED_SIZE)) and existing == sql_type(kind)
 
 
 def binary_parts(rows: pl.DataFrame) -> Iterator[bytes | memoryview]:

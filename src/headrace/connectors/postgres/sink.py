@@ -26,16 +26,19 @@ from headrace.connectors.postgres.connection import PgConnection, PostgresServer
 from headrace.connectors.postgres.row_writer import CopyTarget, RowWriter, takes_binary
 from headrace.connectors.postgres.target_table import (
     TableName,
+    TargetColumn,
     check_columns,
     check_kind,
     check_unique,
     create_table,
     existing_columns,
+    has_no_type,
     parse_table,
 )
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.keys import key_columns
 from headrace.rendering import Changes, flat, flat_schema, last_changes, refused_rows
+from headrace.schemas import shown_type
 from headrace.secrets import Secret, call_text
 from headrace.stability import stable
 
@@ -103,26 +106,55 @@ class PostgresSink:
         """Only a row with a key can be retracted."""
         return "upsert" if self.upsert_on else "append"
 
-    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
+    def check_columns(self, columns: Mapping[str, pl.DataType]) -> None:
         kinds = flat_schema(columns)
-        key = self.key(columns)
-        for name in key:
+        for name in self.key(columns):
             if name not in kinds:
                 raise DefinitionError(
                     "UPSERT_COLUMN",
                     f"{self.place}: upsert_on={name!r}, but the rows have only {', '.join(kinds)}. Correct it.",
                 )
+        for name, kind in columns.items():
+            for column, inner in flat_schema({name: kind}).items():
+                if has_no_type(inner):
+                    raise DefinitionError(
+                        "COLUMN_TYPE",
+                        f"{self.place}: column {column!r} is {shown_type(inner)}, for which PostgreSQL has no type. "
+                        f"Convert it before the sink: frame.withColumn({name!r}, F.to_json({name!r})).",
+                    )
+
+    def check_target(self, columns: Mapping[str, pl.DataType]) -> None:
+        with self.server.pooled(self.place) as connection:
+            self._check(connection, columns, existing_columns(connection, self.name), missing=self.create)
+        self.server.drop_pooled()
+
+    def _check(
+        self,
+        connection: PgConnection,
+        columns: Mapping[str, pl.DataType],
+        existing: Mapping[str, TargetColumn] | None,
+        *,
+        missing: bool,
+    ) -> None:
+        """Fail unless the table as it is now takes these rows; it may be ``missing`` if it is created later."""
+        kinds, key = flat_schema(columns), self.key(columns)
+        if existing is None and missing:
+            return
+        if existing is None:
+            raise HeadraceError("TABLE_MISSING", f"{self.place} does not exist. Create it, or use create=True.")
+        check_kind(connection, self.name, self.place, upserts=bool(key))
+        check_columns(existing, kinds, self.place, upserts=bool(key))
+        if key:
+            check_unique(connection, self.name, key, self.place)
+
+    def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
+        self.check_columns(columns)
         with self.server.pooled(self.place) as connection:
             existing = existing_columns(connection, self.name)
             if existing is None and self.create:
-                create_table(connection, self.name, kinds, key)
+                create_table(connection, self.name, flat_schema(columns), self.key(columns))
                 existing = existing_columns(connection, self.name)
-            if existing is None:
-                raise HeadraceError("TABLE_MISSING", f"{self.place} does not exist. Create it, or use create=True.")
-            check_kind(connection, self.name, self.place, upserts=bool(key))
-            check_columns(existing, kinds, self.place, upserts=bool(key))
-            if key:
-                check_unique(connection, self.name, key, self.place)
+            self._check(connection, columns, existing, missing=False)
             if self.guarantee == "exactly_once":
                 self.marks.create(connection)
                 for writer in writers:

@@ -12,6 +12,7 @@ from psycopg import sql
 from headrace.connectors.base.decoding import inner_type
 from headrace.connectors.postgres.connection import PgConnection
 from headrace.errors import DefinitionError, HeadraceError
+from headrace.schemas import shown_type
 
 _PART = r'(?:"(?:[^"\0]|"")+"|[^".\0]+)'
 _NAME = re.compile(rf"(?:({_PART})\.)?({_PART})")
@@ -88,7 +89,7 @@ class TargetColumn:
     """GENERATED ALWAYS AS IDENTITY: only COPY can write to it."""
 
 
-def sql_type(kind: pl.DataType, column: str) -> str:
+def sql_type(kind: pl.DataType) -> str:
     """The type of a column that a sink creates."""
     match kind:
         case pl.Decimal():
@@ -96,12 +97,15 @@ def sql_type(kind: pl.DataType, column: str) -> str:
         case pl.Datetime():
             return f"timestamp {'without' if kind.time_zone is None else 'with'} time zone"
         case pl.List():
-            return f"{sql_type(_element(kind), column)}[]"
-    if type(kind) in _WRITTEN:
-        return _WRITTEN[type(kind)][0]
-    raise HeadraceError(
-        "COLUMN_TYPE", f"column {column!r} is {kind}, for which PostgreSQL has no type. Convert it before the sink."
-    )
+            return f"{sql_type(_element(kind))}[]"
+    return _WRITTEN[type(kind)][0]
+
+
+def has_no_type(kind: pl.DataType) -> bool:
+    """Whether no column of PostgreSQL can hold values of a type."""
+    if isinstance(kind, pl.List):
+        return has_no_type(_element(kind))
+    return not isinstance(kind, pl.Decimal | pl.Datetime) and type(kind) not in _WRITTEN
 
 
 def takes(column: TargetColumn, kind: pl.DataType) -> bool:
@@ -112,7 +116,7 @@ def takes(column: TargetColumn, kind: pl.DataType) -> bool:
         return column.type.endswith("[]") and takes(element, _element(kind))
     if isinstance(kind, pl.String) and column.category in _TEXT_CATEGORIES:
         return column.type != "bytea"
-    return column.type == sql_type(kind, "").partition("(")[0] or column.type in _WRITTEN.get(type(kind), ())
+    return column.type == sql_type(kind).partition("(")[0] or column.type in _WRITTEN.get(type(kind), ())
 
 
 def _element(kind: pl.List) -> pl.DataType:
@@ -151,9 +155,7 @@ def create_table(
     connection: PgConnection, table: TableName, columns: Mapping[str, pl.DataType], key: Sequence[str]
 ) -> None:
     """Create the table, with the key as its primary key."""
-    parts = [
-        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(sql_type(kind, name))) for name, kind in columns.items()
-    ]
+    parts = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(sql_type(kind))) for name, kind in columns.items()]
     if key:
         parts.append(sql.SQL("primary key ({})").format(sql.SQL(", ").join(map(sql.Identifier, key))))
     statement = sql.SQL("create table if not exists {} ({})").format(table.identifier, sql.SQL(", ").join(parts))
@@ -196,8 +198,8 @@ def check_columns(
         if not takes(column, kind):
             raise HeadraceError(
                 "COLUMN_TYPE",
-                f"{place}: column {name!r} is {column.shown}, the rows have {kind}, which needs "
-                f"{sql_type(kind, name)}. Cast the rows or alter the column.",
+                f"{place}: column {name!r} is {column.shown}, the rows have {shown_type(kind)}, which needs "
+                f"{sql_type(kind)}. Cast the rows or alter the column.",
             )
     for name, column in existing.items():
         if column.required and name not in columns:

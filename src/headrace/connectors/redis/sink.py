@@ -67,17 +67,23 @@ class RedisSink:
         return self.key.columns
 
     def prepare(self, columns: Mapping[str, pl.DataType], writers: Sequence[str], epoch: int) -> None:
-        self.key.check(flat_schema(columns))
-        if self._ask(lambda client: client.info("cluster")).get("cluster_enabled"):
-            raise HeadraceError(
-                "REDIS_CLUSTER",
-                f"{self.place} is a Redis Cluster, where no script is atomic over all keys. Use a single server.",
-            )
+        self.check_columns(columns)
+        self.check_target(columns)
         if self.guarantee == "at_least_once":
             return
         for writer in writers:
             arguments = (CLAIM, 1, self._mark(writer), str(epoch))
             self._ask(methodcaller("eval", *arguments), writer=writer, epoch=epoch)
+
+    def check_columns(self, columns: Mapping[str, pl.DataType]) -> None:
+        self.key.check(flat_schema(columns))
+
+    def check_target(self, columns: Mapping[str, pl.DataType]) -> None:
+        if self._ask(lambda client: client.info("cluster")).get("cluster_enabled"):
+            raise HeadraceError(
+                "REDIS_CLUSTER",
+                f"{self.place} is a Redis Cluster, where no script is atomic over all keys. Use a single server.",
+            )
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
         """Write the rows chunk by chunk, starting after the last marked chunk."""

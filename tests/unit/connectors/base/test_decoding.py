@@ -13,7 +13,15 @@ import pyarrow as pa
 import pytest
 
 from headrace.connectors.base.csv_lines import CsvLines
-from headrace.connectors.base.decoding import POSITION, RAW_BYTES, Columns, Decoded, Decoder, decode_apart
+from headrace.connectors.base.decoding import (
+    POSITION,
+    RAW_BYTES,
+    Columns,
+    Decoded,
+    Decoder,
+    decode_apart,
+    first,
+)
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.lines import Lines, read_lines
 from headrace.connectors.base.messages import Payloads, message_decoder
@@ -160,3 +168,20 @@ def test_a_panic_over_parquet_is_one_dead_row_of_the_file(tmp_path: Path) -> Non
     pl.DataFrame({"id": ["a", BAD, "b"]}).write_parquet(tmp_path / "file")
     rows, dead = read(ParquetFiles(COLUMNS, chunk_rows=1).decode(str(tmp_path / "file")))
     assert (rows, dead) == ([("a", 0)], [(0, "FILE_UNREADABLE", b"")])
+
+
+@pytest.mark.parametrize("most", range(1, 8))
+def test_the_first_rows_are_the_good_and_the_dead_ones_and_no_chunk_behind_them_is_read(most: int) -> None:
+    def chunks() -> Iterator[Decoded]:
+        for begin in (0, 3, 6):
+            assert begin < most
+            dead = pl.DataFrame({"position": [begin + 1], "reason": ["R"], "detail": [""], "raw": [b""]})
+            rows = pl.DataFrame({"id": [f"{begin}", f"{begin + 2}"], POSITION: [begin, begin + 2]})
+            yield Decoded(rows, dead, arrived=pl.Series([begin, begin + 2]))
+
+    taken = list(first(chunks(), most))
+    positions = [*pl.concat([*(each.rows[POSITION] for each in taken), *(each.dead["position"] for each in taken)])]
+    assert sorted(positions) == list(range(most))
+    for each in taken:
+        assert isinstance(each.arrived, pl.Series)
+        assert each.arrived.to_list() == each.rows[POSITION].to_list()

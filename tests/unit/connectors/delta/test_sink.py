@@ -64,16 +64,22 @@ def test_an_empty_key_is_refused() -> None:
 
 def test_a_table_that_is_missing_takes_anything_but_intervals() -> None:
     check_fit(Log(None), parse_ddl("n BIGINT, s STRUCT<a: INT>"), ("n",))  # type: ignore[arg-type]
-    found = _problem(Log(None), "n BIGINT, late STRUCT<by: INTERVAL DAY TO SECOND>")
-    assert found.startswith("[DELTA_SCHEMA] Delta table '/tables/spend': column 'late' is struct<by:interval day to s")
+    with pytest.raises(HeadraceError) as raised:
+        to_delta("/tables/spend").check_columns(parse_ddl("n BIGINT, late STRUCT<by: INTERVAL DAY TO SECOND>"))
+    said = "[DELTA_SCHEMA] Delta table '/tables/spend': column 'late' is STRUCT<by: INTERVAL DAY TO SECOND>"
+    assert str(raised.value).startswith(said)
 
 
 @pytest.mark.parametrize(
     ("table", "columns", "said"),
     [
         ("n BIGINT", "n BIGINT, m INT", "it has no column 'm', only n. Add the column or select others."),
-        ("n BIGINT", "n STRING", "column 'n' is bigint, the rows have string. Cast it."),
-        ("s STRUCT<a: INT>", "s STRUCT<b: INT>", "column 's' is struct<a:int>, the rows have struct<b:int>. Cast it."),
+        ("n BIGINT", "n STRING", "column 'n' is BIGINT, the rows have STRING. Cast it."),
+        (
+            "s STRUCT<a: INT>",
+            "s STRUCT<b: INT>",
+            "column 's' is STRUCT<a: INT>, the rows have STRUCT<b: INT>. Cast it.",
+        ),
         ("n BIGINT, m INT NOT NULL", "n BIGINT", "the rows lack its column 'm', which cannot be left out."),
     ],
 )

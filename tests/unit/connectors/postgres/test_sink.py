@@ -126,12 +126,18 @@ def test_the_name_of_a_session_is_short_plain_and_one_writers_own() -> None:
     ],
 )
 def test_a_column_is_created_with_the_type_that_holds_ours(kind: pl.DataType, expected: str) -> None:
-    assert sql_type(kind, "x") == expected
+    assert sql_type(kind) == expected
 
 
-def test_a_type_that_postgresql_does_not_have_is_an_error() -> None:
-    with pytest.raises(HeadraceError, match=r"COLUMN_TYPE.*'x' is Object"):
-        sql_type(pl.Object(), "x")
+def test_a_type_that_postgresql_does_not_have_is_told_with_the_way_to_convert_it() -> None:
+    sink, tags = to_postgres("spend", dsn="host=db"), pl.List(pl.Struct({"a": pl.Int32()}))
+    sink.check_columns({"n": pl.Int64(), "s": pl.Struct({"names": pl.List(pl.String())})})
+    for column, kind in (("tags", tags), ("inside", pl.Struct({"tags": pl.List(tags)}))):
+        with pytest.raises(HeadraceError) as raised:
+            sink.check_columns({"n": pl.Int64(), column: kind})
+        assert raised.value.id == "COLUMN_TYPE"
+        assert "ARRAY<STRUCT<a: INT>>" in str(raised.value)
+        assert f"frame.withColumn({column!r}, F.to_json({column!r}))" in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +173,7 @@ def test_an_existing_column_takes_what_it_can_keep(
 
 def test_both_types_are_named_when_they_do_not_fit() -> None:
     there = {"n": TargetColumn("text", "S", "text", False)}
-    with pytest.raises(HeadraceError, match=r"COLUMN_TYPE.*'n' is text, the rows have Int64.*bigint"):
+    with pytest.raises(HeadraceError, match=r"COLUMN_TYPE.*'n' is text, the rows have BIGINT.*bigint"):
         check_columns(there, {"n": pl.Int64()}, "table spend", upserts=False)
 
 
