@@ -64,21 +64,12 @@ from .operators.process.rules import rules
 from .operators.tables.materialize import materialize
 from .operators.tables.table_aggregate import table_aggregate
 from .operators.tables.table_join import table_join
-from .operators.windows.combined_triggers import all_of, any_of, once, then
-from .operators.windows.emission import (
-    accumulating,
-    after_rows,
-    discarding,
-    every,
-    on_close,
-    on_update,
-    retracting,
-    when,
-)
+from .operators.windows.emission import accumulating, discarding, on_close, on_update, previews, retracting
 from .operators.windows.fixed_windows import cumulating, hopping, tumbling
 from .operators.windows.session_windows import session
 from .operators.windows.sliding_windows import sliding
 from .operators.windows.triggered_windows import counting, global_window
+from .operators.windows.triggers import after_rows, all_of, any_of, every, once, then, when
 from .runtime.bounded import over
 from .runtime.modes import available_now, micro_batch
 from .runtime.pipeline import pipeline
@@ -151,6 +142,7 @@ __all__ = [
     "postgres_lookup",
     "postgres_table",
     "preview",
+    "previews",
     "process",
     "processing_time",
     "read_delta",

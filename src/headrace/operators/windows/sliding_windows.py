@@ -192,7 +192,7 @@ class Sliding(WindowStep):
 
     def emit(self, emission: Emission) -> Self:
         """Choose when rows are emitted: ``hr.on_close()``, or ``hr.on_update()`` for at once and again when changed."""
-        if isinstance(emission, Emission) and emission.early is not None:
+        if isinstance(emission, Emission) and emission.counts:
             raise self._no_emission(
                 emission,
                 "sliding windows, each of which is complete when event time has passed its row. Use hr.on_close(), or "

@@ -17,7 +17,7 @@ from headrace.expressions import Aggregate, parse_aggregate
 from headrace.nodes import ResultVersions
 from headrace.operators.step import Step
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, AccumulationMode, Emission
+from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, AccumulationMode, Emission, preview_rule
 from headrace.wheel.operator import Operator
 
 TAKEN = ("window", "pane", "revision", "change", "session_id")
@@ -72,6 +72,8 @@ class WindowStep(AggregatingStep):
         if not isinstance(emission, Emission):
             advice = f"Use hr.on_close(), hr.on_close(early={emission!r}) or hr.on_update()."
             raise self._no_emission(emission, f"windows that close. {advice}")
+        if emission.early is not None:
+            preview_rule(emission.early, "")
         return replace(self, emission=emission)
 
     def panes(self, panes: AccumulationMode) -> Self:
