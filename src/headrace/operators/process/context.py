@@ -150,7 +150,7 @@ class Context:
 
     @property
     def key(self) -> Any:
-        """The key: its value, or a tuple if there are several key columns."""
+        """The key: its value, a tuple if there are several key columns, or None if the whole stream is one key."""
         return self._key
 
     @property

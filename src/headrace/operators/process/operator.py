@@ -162,8 +162,9 @@ class ProcessOperator(RowByRow):
         rows = self._timed(released[order])
         changed: dict[int, Cells] = {}
         columns = [touched.keys[name].to_list() for name in self.key]
-        # Users see a key as its value, or as a tuple of several.
-        for number, key in enumerate(columns[0] if len(columns) == 1 else zip(*columns, strict=True)):
+        # Users see a key as its value, or as a tuple of several; the one key of a whole stream is None.
+        keys = zip(*columns, strict=True) if len(columns) > 1 else columns[0] if columns else repeat(None, len(counts))
+        for number, key in enumerate(keys):
             cells = runner.run_key(key, known.get(number), islice(rows, counts[number]), is_due=number in due)
             if cells is not None:
                 changed[number] = cells

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import polars as pl
 
 from headrace.durations import spoken
 from headrace.errors import DefinitionError, check_choice, check_name
-from headrace.keys import key_argument, key_columns
+from headrace.keys import Key, key_argument, key_columns
 from headrace.nodes import DeclaredState
 from headrace.operators.process.errors import OnError, Then
 from headrace.operators.process.keyed_process import KeyedProcess, declared_states
@@ -127,7 +127,7 @@ class Process(Step):
         )
         order = ", rows until event time has passed them"
         without = "; without order, so results may depend on batches"
-        return f"of each key {''.join(states)}its timers{order if self.ordered else without}"
+        return f"{'of each key ' if self.key else ''}{''.join(states)}its timers{order if self.ordered else without}"
 
     @property
     def _positional(self) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ def process(
     name: str,
     process: type[KeyedProcess] | KeyedProcess,
     *,
-    key: str | Sequence[str],
+    key: Key,
     output: str,
     outputs: Mapping[str, str] | None = None,
     rules: Rules | None = None,
@@ -155,6 +155,8 @@ def process(
     on_error: Then | OnError = "stop",
 ) -> Process:
     """Run your own code, with state and timers, for the rows of each key.
+
+    With ``key=None`` the whole stream is one key, and all of it runs in one slot.
 
     >>> class Counts(KeyedProcess):
     ...     def on_row(self, row, context):
@@ -168,7 +170,7 @@ def process(
     return Process(
         name=name,
         process=_instance(name, process),
-        key=key_columns(key, needed_by=name),
+        key=key_columns(key, needed_by=None if key is None else name),
         output=output,
         side_outputs={} if outputs is None else outputs,
         rules=rules,
