@@ -50,6 +50,7 @@ from .operators.patterns import skip
 from .operators.patterns.chain import group
 from .operators.patterns.pattern import pattern, pattern_rules
 from .operators.process.errors import retry
+from .operators.process.frame_process import FrameProcess, timer
 from .operators.process.keyed_process import (
     KeyedProcess,
     aggregating_state,
@@ -92,6 +93,7 @@ __all__ = [
     "Accumulator",
     "BatchIdentity",
     "DefinitionError",
+    "FrameProcess",
     "HeadraceError",
     "KeyedProcess",
     "Payments",
@@ -176,6 +178,7 @@ __all__ = [
     "table_join",
     "temporal_join",
     "then",
+    "timer",
     "to_console",
     "to_delta",
     "to_files",

@@ -91,7 +91,7 @@ def test_the_step_that_keeps_the_last_row_prints_itself_and_has_a_state_of_its_o
     printed = "hr.deduplicate('once', key='id', within='10 minutes', keep='last').late(hr.update_for('1 hour'))"
     assert repr(last) == printed
     assert last.fingerprint != hr.deduplicate("once", key="id", within="10 minutes").fingerprint
-    assert last.state_description == "the last row of each key, until event time is 70 minutes behind it"
+    assert last.state_description == "the last row of each key, until event time is 1 hour 10 minutes behind it"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ from headrace.errors import DefinitionError, check_choice, check_name
 from headrace.keys import Key, key_argument, key_columns
 from headrace.nodes import DeclaredState
 from headrace.operators.process.errors import OnError, Then
-from headrace.operators.process.keyed_process import KeyedProcess, declared_states
+from headrace.operators.process.frame_operator import FrameProcessOperator
+from headrace.operators.process.frame_process import FrameProcess, check_columns
+from headrace.operators.process.keyed_process import KeyedProcess, StatefulProcess, declared_states
 from headrace.operators.process.operator import ProcessOperator
 from headrace.operators.process.rows import RESERVED_OUTPUTS
 from headrace.operators.process.rules import RULES_VERSION, BroadcastRulesInput, Rules, RulesProcessOperator
@@ -39,7 +41,7 @@ class Process(Step):
         delivers=True,
     )
 
-    process: KeyedProcess
+    process: StatefulProcess
     output: str
     side_outputs: Mapping[str, str] = field(default_factory=dict)
     rules: Rules | None = None
@@ -59,6 +61,15 @@ class Process(Step):
             if name in RESERVED_OUTPUTS:
                 raise self._wrong("OUTPUT_NAME_TAKEN", f"an output cannot be named {name!r}. Choose another name.")
         _ = self._output_columns  # unreadable columns are refused here
+        if isinstance(self.process, FrameProcess):
+            refused = self._arguments.keys() & {"outputs", "rules", "ordered", "on_error"}
+            if refused:
+                name = min(refused)
+                raise self._wrong(
+                    "FRAMES_UNSUPPORTED",
+                    f"{name}={self._arguments[name]!r} is not possible with an hr.FrameProcess: it takes rows in order, "
+                    "has one output and stops at an error. Leave it out, or use an hr.KeyedProcess.",
+                )
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -86,6 +97,15 @@ class Process(Step):
             self.on_error,
             lateness,
         )
+        if isinstance(self.process, FrameProcess):
+            if lateness.kind == "deliver":
+                raise self._wrong(
+                    "FRAMES_UNSUPPORTED",
+                    f".late({lateness!r}) is not possible with an hr.FrameProcess, which takes rows in order. Use "
+                    "hr.drop() or hr.side_output().",
+                )
+            check_columns(self.name, self.process, self.key, list(schema))
+            return FrameProcessOperator(*given)
         if self.rules is None or rules_schema is None or rules_time is None:
             return ProcessOperator(*given)
         rule_time = self.rules.time(self.name, rules_schema, rules_time)
@@ -145,7 +165,7 @@ class Process(Step):
 @stable
 def process(
     name: str,
-    process: type[KeyedProcess] | KeyedProcess,
+    process: type[StatefulProcess] | StatefulProcess,
     *,
     key: Key,
     output: str,
@@ -156,7 +176,8 @@ def process(
 ) -> Process:
     """Run your own code, with state and timers, for the rows of each key.
 
-    With ``key=None`` the whole stream is one key, and all of it runs in one slot.
+    An ``hr.KeyedProcess`` gets row by row, an ``hr.FrameProcess`` the rows of many keys as one frame. With ``key=None``
+    the whole stream is one key, and all of it runs in one slot.
 
     >>> class Counts(KeyedProcess):
     ...     def on_row(self, row, context):
@@ -179,11 +200,12 @@ def process(
     )
 
 
-def _instance(name: str, given: Any) -> KeyedProcess:
-    if isinstance(given, type) and issubclass(given, KeyedProcess):
-        if given.on_row is KeyedProcess.on_row:
+def _instance(name: str, given: Any) -> StatefulProcess:
+    if isinstance(given, type) and issubclass(given, StatefulProcess):
+        called = "on_rows(self, frame, context)" if issubclass(given, FrameProcess) else "on_row(self, row, context)"
+        if given.__abstractmethods__:
             raise DefinitionError(
-                "PROCESS_INCOMPLETE", f"step {name!r}: {given.__name__} has no on_row(self, row, context). Define it."
+                "PROCESS_INCOMPLETE", f"step {name!r}: {given.__name__} has no {called}. Define it."
             )
         try:
             given = given()
@@ -193,7 +215,7 @@ def _instance(name: str, given: Any) -> KeyedProcess:
                 f"step {name!r}: {given.__name__} cannot be created without arguments ({error}). Pass an instance, as "
                 f"in {given.__name__}(limit=5).",
             ) from error
-    if not isinstance(given, KeyedProcess):
+    if not isinstance(given, KeyedProcess | FrameProcess):
         raise DefinitionError(
             "PROCESS_INCOMPLETE",
             f"step {name!r}: {given!r} is not an hr.KeyedProcess. Pass a class that extends it, or an instance.",
