@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 
 import polars as pl
 
 from headrace.event_time.record import TimeBounds
-from headrace.event_time.strategy import END
-from headrace.operators.event_time_buffer import EventTimeBuffer, TouchedKeys, event_time_order
+from headrace.operators.event_time_buffer import Released, TouchedKeys, event_time_order
 from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.frame_process import FrameProcess
 from headrace.operators.process.frame_runner import FrameRunner
-from headrace.operators.process.operator import DUE, DUE_CLOCK, ROW, ProcessOperator
+from headrace.operators.process.operator import ROW, ProcessOperator
 from headrace.operators.rows import KEY_NUMBER, TIME, with_schema
 from headrace.wheel.operator import Applied
 
@@ -23,14 +23,10 @@ class FrameProcessOperator(ProcessOperator):
 
     process: FrameProcess
 
-    def apply(
-        self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds, rules: RuleHistory | None = None
+    def _processed(
+        self, buffered: Released, touched: TouchedKeys, due: Set[int], bounds: TimeBounds, rules: RuleHistory | None
     ) -> Applied:
-        """Store the rows ahead of the watermark, process the others, and fire the timers that are due."""
-        buffered = EventTimeBuffer(self.state_schema).release(state, partials, bounds)
         released = buffered.rows
-        is_due = ((pl.col(DUE) <= bounds.fire) & (pl.col(DUE) < END)) | (pl.col(DUE_CLOCK) <= bounds.clock)
-        touched = TouchedKeys.of(self.key, released, state, is_due)
         runner = FrameRunner(self.process, bounds, self.outputs["main"], touched, step=self.name, key=self.key)
         order = event_time_order(released, touched.numbers)
         rows = released[order]

@@ -42,7 +42,7 @@ class FrameRunner:
     ) -> None:
         self._process, self._bounds, self._step, self._output = process, bounds, step, output
         self._context = BatchContext(bounds)
-        self._keys = touched.keys.select(key)
+        self._keys, self._count = [touched.keys[name] for name in key], touched.keys.height
         self._states, self._timers = declared_states(process), declared_timers(process)
         self._load(touched.states, touched.keys.height)
         self._emitted: list[tuple[Numbers, Numbers, pl.DataFrame]] = []
@@ -54,17 +54,17 @@ class FrameRunner:
         places = np.arange(len(numbers) + 1)
         # The first place of each key that has not been taken, and the one behind its last.
         self._place, self._stop = (
-            np.searchsorted(numbers, np.arange(self._keys.height), side=side) for side in ("left", "right")
+            np.searchsorted(numbers, np.arange(self._count), side=side) for side in ("left", "right")
         )
         ends = np.r_[self._expires_between(numbers, times), True] if self._lives else np.zeros(len(places), np.bool_)
         ends[-1] = True
         # Where the rows end that one call may see: behind it a state has expired.
         visible_until = np.minimum.accumulate(np.where(ends, places, len(numbers))[::-1])[::-1]
         self._rows, self._numbers, self._times = rows, numbers, times
-        most = np.full(self._keys.height, len(places))
+        most = np.full(self._count, len(places))
         while True:
             open_keys = self._place < self._stop
-            next_time = np.full(self._keys.height, self._bounds.fire)
+            next_time = np.full(self._count, self._bounds.fire)
             next_time[open_keys] = times[self._place[open_keys]]
             if self._fire(next_time):
                 continue
@@ -124,7 +124,8 @@ class FrameRunner:
         which, fired = earliest[keys], np.maximum(at[keys], self._now[keys])
         self._timers_at[which, keys] = END
         named = pl.Series(TIMER, self._timers, pl.String)[which]
-        frame = self._keys[keys].with_columns(named, pl.Series(FIRED_AT, fired).cast(MOMENT))
+        which_keys = (column[keys] for column in self._keys)
+        frame = pl.DataFrame([*which_keys, named, pl.Series(FIRED_AT, fired).cast(MOMENT)])
         frame = frame.with_columns(self._columns(keys, fired, keys))
         result, output = self._called(self._process.on_timers, frame)
         timers = self._given_timers(result, keys)
@@ -229,10 +230,10 @@ class FrameRunner:
         self, last: pl.DataFrame, timers: npt.NDArray[np.int64], keys: Numbers, now: Numbers, written: Mapping[str, Any]
     ) -> None:
         """Take what is known of keys after their last rows, and for which of them each state was written."""
-        if len(keys) == self._keys.height:
+        if len(keys) == self._count:
             self._values = {name: last[name] for name in self._states}
         else:
-            row = np.arange(self._keys.height)
+            row = np.arange(self._count)
             row[keys] = len(row) + np.arange(len(keys))
             self._values = {name: pl.concat([self._values[name], last[name]])[row] for name in self._states}
         for name, which in written.items():
@@ -260,7 +261,7 @@ class FrameRunner:
     def stored(self) -> tuple[dict[str, pl.Series | Numbers], Mask]:
         """The state columns of every key, with the times at which it is due; and whether it has anything to store."""
         bounds = self._bounds
-        due, due_clock = self._timers_at.min(axis=0, initial=END), np.full(self._keys.height, END)
+        due, due_clock = self._timers_at.min(axis=0, initial=END), np.full(self._count, END)
         columns: dict[str, Any] = {}
         alive = due < END
         for name, values in self._values.items():
