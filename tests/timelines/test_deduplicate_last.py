@@ -92,7 +92,8 @@ def test_a_row_with_all_its_columns_and_nulls_comes_back_as_it_was() -> None:
         at("10:01", id=None, n=2, tags=None),
         batch(),
         expect(
-            row(id=None, n=None, tags=["x"], change="update_before"), row(id=None, n=2, tags=None, change="update_after")
+            row(id=None, n=None, tags=["x"], change="update_before"),
+            row(id=None, n=2, tags=None, change="update_after"),
         ),
     )
 

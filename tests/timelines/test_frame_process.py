@@ -127,7 +127,9 @@ def test_states_may_be_structs_and_lists_and_the_whole_stream_one_key() -> None:
             given = frame.select(pl.struct("user", "n")).to_series()
             before = pl.concat([frame["last"].head(1), given.cast(frame["last"].dtype)]).head(frame.height)
             said = before.struct.field("user").fill_null("nobody")
-            return frame.with_columns(said=said, last=given, users=pl.concat_list(pl.col("users").fill_null([]), "user"))
+            return frame.with_columns(
+                said=said, last=given, users=pl.concat_list(pl.col("users").fill_null([]), "user")
+            )
 
     timeline(
         step_of(Lasts, key=None),

@@ -82,7 +82,13 @@ def make_rows(seed: int, *, accounts: str, partitions: int, disorder: int = 300)
 
 
 @examples(12)
-@given(seed=seeds, accounts=st.sampled_from(["a", "abc", "abcdefghij"]), cuts=places, crashes=places, parts=st.integers(1, 4))
+@given(
+    seed=seeds,
+    accounts=st.sampled_from(["a", "abc", "abcdefghij"]),
+    cuts=places,
+    crashes=places,
+    parts=st.integers(1, 4),
+)
 def test_any_split_into_batches_and_partitions_with_crashes_tells_what_the_model_tells(
     seed: int, accounts: str, cuts: set[int], crashes: set[int], parts: int
 ) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.operators.process.context import BatchContext
-from headrace.operators.process.keyed_process import StatefulProcess, declared_states, value_state
+from headrace.operators.process.keyed_process import StatefulProcess, declared_states
 from headrace.operators.process.state import ValueState
 from headrace.stability import stable
 

@@ -270,7 +270,9 @@ class FrameRunner:
                 by_event = name in self._lives
                 values = values.set(pl.Series(expiry <= (bounds.fire if by_event else bounds.clock)), None)
                 expiry[values.is_null().to_numpy()] = END
-                due, due_clock = (np.minimum(due, expiry), due_clock) if by_event else (due, np.minimum(due_clock, expiry))
+                due, due_clock = (
+                    (np.minimum(due, expiry), due_clock) if by_event else (due, np.minimum(due_clock, expiry))
+                )
                 columns[f"state.{name}@written"] = self._written[name]
             columns[f"state.{name}"] = values
             alive |= values.is_not_null().to_numpy()

@@ -204,9 +204,7 @@ def _instance(name: str, given: Any) -> StatefulProcess:
     if isinstance(given, type) and issubclass(given, StatefulProcess):
         called = "on_rows(self, frame, context)" if issubclass(given, FrameProcess) else "on_row(self, row, context)"
         if given.__abstractmethods__:
-            raise DefinitionError(
-                "PROCESS_INCOMPLETE", f"step {name!r}: {given.__name__} has no {called}. Define it."
-            )
+            raise DefinitionError("PROCESS_INCOMPLETE", f"step {name!r}: {given.__name__} has no {called}. Define it.")
         try:
             given = given()
         except TypeError as error:
