@@ -2,7 +2,7 @@
 
 from . import detectors
 from .connectors.base.sink import BatchIdentity, Sink, Written
-from .connectors.debezium.changes import debezium_changes
+from .connectors.debezium.changes import canal_changes, debezium_changes, maxwell_changes, upsert_changes
 from .connectors.delta.sink import to_delta
 from .connectors.delta.source import read_delta
 from .connectors.delta.table import delta_table
@@ -109,6 +109,7 @@ __all__ = [
     "breaker",
     "broadcast_join",
     "cache",
+    "canal_changes",
     "collect_list",
     "collect_set",
     "counting",
@@ -137,6 +138,7 @@ __all__ = [
     "lookup",
     "map_state",
     "materialize",
+    "maxwell_changes",
     "memory",
     "micro_batch",
     "on_close",
@@ -193,6 +195,7 @@ __all__ = [
     "tumbling",
     "tumbling_window",
     "update_for",
+    "upsert_changes",
     "valid_times",
     "value_state",
     "when",

@@ -23,7 +23,7 @@ from headrace.key_hash import canonical
 from headrace.operators.event_time_buffer import RELEASED_AT, EventTimeBuffer, Released, TouchedKeys, event_time_order
 from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.errors import OnError
-from headrace.operators.process.keyed_process import KeyedProcess, StateDescriptor, declared_states
+from headrace.operators.process.keyed_process import StateDescriptor, StatefulProcess, declared_states
 from headrace.operators.process.rows import OutputBuffer, input_rows
 from headrace.operators.process.runner import Cells, ProcessRunner, TimedRow
 from headrace.operators.process.value_types import canonical_nan
@@ -47,7 +47,7 @@ class ProcessOperator(RowByRow):
     """
 
     name: str
-    process: KeyedProcess
+    process: StatefulProcess
     rows: Rows
     outputs: Mapping[str, Mapping[str, pl.DataType]]
     """The declared columns of each output, ``main`` among them."""
