@@ -94,6 +94,6 @@ def test_rows_that_are_late_correct_the_last_row_as_long_as_they_may(
     rows = [replace(row, time=row.time + row.columns["number"]) for row in given]
     played = play(last_step(within, hr.update_for("10 minutes")), *split(rows, cuts, crashes), batch())
     table = {row["account"]: row["number"] for row in played.main if row["change"] != "update_before"}
-    latest = sorted(rows, key=lambda row: row.time)
+    latest = sorted(rows, key=lambda row: row.time or 0)
     assert table == {row.columns["account"]: row.columns["number"] for row in latest}
     assert played.late == []

@@ -42,8 +42,8 @@ class Telling(hr.FrameProcess):
         before = pl.col("total").fill_null(0) + amount.cum_sum().over("account") - amount
         last = amount.shift(1).over("account").fill_null(pl.col("last"))
         cancelled = pl.lit(START - timedelta(days=1), pl.Datetime("us", "UTC"))
-        exact = pl.when(amount % 7 == 0).then(cancelled).when(amount % 5 == 0).then(at + EXACT)
-        exact = exact.forward_fill().over("account").fill_null(pl.col("exact"))
+        given = pl.when(amount % 7 == 0).then(cancelled).when(amount % 5 == 0).then(at + EXACT)
+        exact = given.forward_fill().over("account").fill_null(pl.col("exact"))
         return frame.with_columns(
             said=pl.format("row {} {} {}", amount, last.cast(pl.String).fill_null("None"), before),
             last=amount,

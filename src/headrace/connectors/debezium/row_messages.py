@@ -73,13 +73,15 @@ def _read_rows(form: str, events: pl.DataFrame, columns: TextColumns) -> tuple[p
     found = events.drop("data", "old").join(read.rows, on=POSITION, how="inner", maintain_order="left")
     if form == "canal":
         number = pl.int_ranges(pl.col("data").list.len().fill_null(1).clip(1)).alias(_ROW)
-        found = found.with_columns(number).explode(_ROW).with_columns(
-            pl.col(name).list.get(pl.col(_ROW), null_on_oob=True) for name in ("data", "old")
+        found = (
+            found.with_columns(number)
+            .explode(_ROW)
+            .with_columns(pl.col(name).list.get(pl.col(_ROW), null_on_oob=True) for name in ("data", "old"))
         )
-    before = {name: _before(name, kind) for name, kind in columns.items()}
+    before = pl.struct(_before(name, kind).alias(name) for name, kind in columns.items())
     is_update, is_delete = pl.col("op") == "u", pl.col("op") == "d"
     return found.with_columns(
-        before=pl.when(is_delete).then("data").when(is_update & pl.col("old").is_not_null()).then(pl.struct(**before)),
+        before=pl.when(is_delete).then("data").when(is_update & pl.col("old").is_not_null()).then(before),
         after=pl.when(~is_delete).then("data"),
     ), read.dead.select(*PROBLEM_SCHEMA)
 

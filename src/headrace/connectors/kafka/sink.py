@@ -156,9 +156,7 @@ def check_topic(cluster: Cluster, topic: str, *, keyed: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSink:
-    """A topic that rows are written to: every change of a changelog is a message of its own, or the last of each key
-    is, a delete as a tombstone.
-    """
+    """A topic that rows are written to; with ``changes="upsert"`` it is a table, else a log of all changes."""
 
     topic: str
     cluster: Cluster

@@ -1,4 +1,4 @@
-"""The operator of a frame process: it stores what the operator of a row-wise process does, and makes no Python objects."""
+"""The operator of a frame process: it stores what that of a row-wise process does, without an object for each row."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ class Process(Step):
                 name = min(refused)
                 raise self._wrong(
                     "FRAMES_UNSUPPORTED",
-                    f"{name}={self._arguments[name]!r} is not possible with an hr.FrameProcess: it takes rows in order, "
-                    "has one output and stops at an error. Leave it out, or use an hr.KeyedProcess.",
+                    f"{name}={self._arguments[name]!r} is not possible with an hr.FrameProcess: it takes rows in "
+                    "order, has one output and stops at an error. Leave it out, or use an hr.KeyedProcess.",
                 )
 
     @property
@@ -88,8 +88,6 @@ class Process(Step):
     ) -> AnyOperator:
         lateness = self._chosen_lateness()
         given = (
-            self.name,
-            self.process,
             Rows(self.name, self.key, time, dict(schema)),
             self._output_columns,
             self._time_column(schema, time),
@@ -105,11 +103,12 @@ class Process(Step):
                     "hr.drop() or hr.side_output().",
                 )
             check_columns(self.name, self.process, self.key, list(schema))
-            return FrameProcessOperator(*given)
+            return FrameProcessOperator(self.name, self.process, *given)
         if self.rules is None or rules_schema is None or rules_time is None:
-            return ProcessOperator(*given)
+            return ProcessOperator(self.name, self.process, *given)
         rule_time = self.rules.time(self.name, rules_schema, rules_time)
-        return RulesProcessOperator(*given, BroadcastRulesInput(dict(rules_schema), rule_time), self.rules.key)
+        broadcast = BroadcastRulesInput(dict(rules_schema), rule_time)
+        return RulesProcessOperator(self.name, self.process, *given, broadcast, self.rules.key)
 
     @property
     def _output_columns(self) -> dict[str, dict[str, pl.DataType]]:
