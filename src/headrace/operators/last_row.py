@@ -60,10 +60,13 @@ class LastRowOperator(RowByRow):
         return Combined(canonical(on_time, self.key).select(self.partial_schema.keys()), late, on_time.height)
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
-        arrived = partials.with_columns(self.rows.row_time.alias(TIME), arrivals(bounds, partials.height))
+        arrived = partials.with_columns(self.rows.row_time.alias(TIME), pl.lit(arrivals(bounds, 1)[0]).alias(ARRIVAL))
         known = state.select(self.state_schema.keys()).with_columns(pl.lit(KNOWN, pl.Int64).alias(ARRIVAL))
         rows = with_key_numbers(pl.concat([known, arrived.select(known.columns)]), self.key, of=partials)
-        in_order = rows.sort(KEY_NUMBER, maintain_order=True)
+        # Counted for each key: results do not depend on which other keys are in the slot.
+        has_arrived = pl.col(ARRIVAL) != KNOWN
+        number = pl.col(ARRIVAL) + has_arrived.cum_sum().over(KEY_NUMBER)
+        in_order = rows.sort(KEY_NUMBER, maintain_order=True).with_columns(number.cast(pl.Int64).alias(ARRIVAL))
         newest = in_order.filter(pl.col(TIME) == pl.col(TIME).cum_max().over(KEY_NUMBER))
         lives = newest.with_columns(self._ends(-1).alias(_LAST), self._ends(1).alias(_FIRST)).with_columns(
             pl.when(_LAST).then(ARRIVAL).backward_fill().alias(_LAST),
