@@ -2,7 +2,7 @@
 
 from . import detectors
 from .connectors.base.sink import BatchIdentity, Sink, Written
-from .connectors.debezium.changes import debezium_changes
+from .connectors.debezium.changes import canal_changes, debezium_changes, maxwell_changes, upsert_changes
 from .connectors.delta.sink import to_delta
 from .connectors.delta.source import read_delta
 from .connectors.delta.table import delta_table
@@ -50,6 +50,7 @@ from .operators.patterns import skip
 from .operators.patterns.chain import group
 from .operators.patterns.pattern import pattern, pattern_rules
 from .operators.process.errors import retry
+from .operators.process.frame_process import FrameProcess, timer
 from .operators.process.keyed_process import (
     KeyedProcess,
     aggregating_state,
@@ -84,6 +85,7 @@ __all__ = [
     "Accumulator",
     "BatchIdentity",
     "DefinitionError",
+    "FrameProcess",
     "HeadraceError",
     "KeyedProcess",
     "Payments",
@@ -99,6 +101,7 @@ __all__ = [
     "breaker",
     "broadcast_join",
     "cache",
+    "canal_changes",
     "collect_list",
     "collect_set",
     "counting",
@@ -127,6 +130,7 @@ __all__ = [
     "lookup",
     "map_state",
     "materialize",
+    "maxwell_changes",
     "memory",
     "micro_batch",
     "on_close",
@@ -170,6 +174,7 @@ __all__ = [
     "table_join",
     "temporal_join",
     "then",
+    "timer",
     "to_console",
     "to_delta",
     "to_files",
@@ -184,6 +189,7 @@ __all__ = [
     "tumbling",
     "tumbling_window",
     "update_for",
+    "upsert_changes",
     "valid_times",
     "value_state",
     "when",
