@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -180,5 +180,44 @@ def test_over_no_value_lists_are_empty_and_everything_else_is_null() -> None:
                 halves=[1.0],
                 mean=1.0,
             ),
+        ),
+    )
+
+
+@pytest.mark.spark
+def test_whole_rows_structs_and_lists_are_values_like_any_other() -> None:
+    step = hr.tumbling("rows", size="1 hour", key="account").agg(
+        last="last(struct(*))",
+        dearest="max_by(struct(shop, tags AS labels), x)",
+        tags="first(tags)",
+        shops=hr.collect_list("shop", at_most=2),
+        top=hr.top("x", n=2, of="shop"),
+        rows=hr.top("x", n=1, of="struct(x, tags)"),
+    )
+    bakery, mill = {"name": "bakery", "at": datetime(2026, 1, 1, tzinfo=UTC)}, {"name": "mill", "at": None}
+    timeline(
+        step.late(hr.drop()),
+        at("10:05", account="a", x=4.0, shop=bakery, tags=["t", None]),
+        batch(),
+        at("10:06", account="a", x=4.0, shop=mill, tags=[]),
+        at("10:04", account="a", x=float("inf"), shop=None, tags=None),
+        crash(),
+        batch(),
+        at("10:07", account="a", x=None, shop=mill, tags=["z"]),
+        watermark("11:00"),
+        expect(
+            account="a",
+            last={
+                "account": "a",
+                "x": None,
+                "shop": mill,
+                "tags": ["z"],
+                "at": "10:07",
+            },
+            dearest={"shop": None, "labels": None},
+            tags=None,
+            shops=[bakery, mill],
+            top=[{"x": float("inf"), "shop": None}, {"x": 4.0, "shop": bakery}],
+            rows=[{"x": float("inf"), "struct(x, tags)": {"x": float("inf"), "tags": None}}],
         ),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import polars as pl
 import sqlglot
@@ -19,8 +18,8 @@ from headrace.schemas import polars_type, type_of
 
 SUPPORTED = (
     "columns and struct fields (a.b), number, string, boolean, NULL, DATE and TIMESTAMP literals, = <> < <= > >= <=>, "
-    "AND, OR, NOT, IS [NOT] NULL, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, CASE, IF, COALESCE, + - * and ABS on DOUBLE or "
-    "FLOAT, CAST to DOUBLE or to a wider integer, UPPER, LOWER, LENGTH"
+    "AND, OR, NOT, IS [NOT] NULL, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, CASE, IF, COALESCE, struct(a, b AS c), "
+    "struct(*), + - * and ABS on DOUBLE or FLOAT, CAST to DOUBLE or to a wider integer, UPPER, LOWER, LENGTH"
 )
 
 
@@ -81,6 +80,18 @@ class ExpressionParser:
             raise wrong_type(self.text, sql_of(node), reason, "Use at most 38 digits, or a DOUBLE up to 1.79e308.")
         return nodes.Constant(sql_of(node), *found)
 
+    def struct(self, node: exp.Expr) -> nodes.Expression:
+        parts = node.expressions
+        if len(parts) == 1 and isinstance(parts[0].this if isinstance(parts[0], exp.Column) else parts[0], exp.Star):
+            return nodes.WholeRow(sql_of(node))
+        names = [part.this.name if isinstance(part, exp.PropertyEQ) else f"col{at}" for at, part in enumerate(parts, 1)]
+        if len(set(names)) < len(names) or not names:
+            raise unsupported(
+                self.text, f"'{sql_of(node)}'", "Give each field a name of its own, as in struct(a AS b)."
+            )
+        values = (part.expression if isinstance(part, exp.PropertyEQ) else part for part in parts)
+        return nodes.StructOf(sql_of(node), tuple(names), tuple(map(self.expression, values)))
+
     def binary(self, node: exp.Expr) -> nodes.Expression:
         left, right = self.expression(node.this), self.expression(node.expression)
         return _BINARY_NODES[type(node)](sql_of(node), left, right)
@@ -91,12 +102,12 @@ class ExpressionParser:
         return nodes.Comparison(sql_of(node), self.expression(left), self.expression(right), operator)
 
     def function(self, node: exp.Expr) -> nodes.Expression:
-        return nodes.FunctionCall(sql_of(node), self.expression(node.this), _FUNCTIONS[type(node)])
+        return nodes.FunctionCall(sql_of(node), (self.expression(node.this),), _FUNCTIONS[type(node)])
 
     def is_null(self, node: exp.Expr) -> nodes.Expression:
         if not isinstance(node.expression, exp.Null):
             raise unsupported(self.text, f"'{sql_of(node)}'")
-        return nodes.FunctionCall(sql_of(node), self.expression(node.this), "is_null")
+        return nodes.FunctionCall(sql_of(node), (self.expression(node.this),), "is_null")
 
     def in_list(self, node: exp.Expr) -> nodes.Expression:
         return nodes.InList(sql_of(node), self.expression(node.this), tuple(map(self.expression, node.expressions)))
@@ -139,7 +150,7 @@ class ExpressionParser:
         if isinstance(inner, exp.Cast) and _is_number(inner.this):
             self._check(inner)
             return self._cast_to(node, self._number(node, f"-{inner.this.this}"), inner.to)
-        return nodes.FunctionCall(sql_of(node), self.expression(inner), "negative")
+        return nodes.FunctionCall(sql_of(node), (self.expression(inner),), "negative")
 
     def cast(self, node: exp.Expr) -> nodes.Expression:
         inner, to = node.this, node.args["to"]
@@ -205,7 +216,7 @@ _BINARY_NODES: Mapping[type[exp.Expr], Callable[[str, nodes.Expression, nodes.Ex
     exp.Sub: partial(nodes.Arithmetic, operator="-"),
     exp.Mul: partial(nodes.Arithmetic, operator="*"),
 }
-_FUNCTIONS: Mapping[type[exp.Expr], Literal["not", "abs", "upper", "lower", "length"]] = {
+_FUNCTIONS: Mapping[type[exp.Expr], str] = {
     exp.Not: "not",
     exp.Abs: "abs",
     exp.Upper: "upper",
@@ -222,6 +233,7 @@ _PARSERS: Mapping[type[exp.Expr], tuple[frozenset[str], _Parser]] = {
     exp.Literal: (frozenset({"this", "is_string"}), ExpressionParser.literal),
     exp.Boolean: (_UNARY, lambda parser, node: nodes.Constant(sql_of(node), bool(node.this), pl.Boolean())),
     exp.Null: (frozenset(), lambda parser, node: nodes.Constant(sql_of(node), None, pl.Null())),
+    exp.Struct: (frozenset({"expressions"}), ExpressionParser.struct),
     exp.Paren: (_UNARY, lambda parser, node: parser.expression(node.this)),
     **dict.fromkeys(_BINARY_NODES, (_BINARY, ExpressionParser.binary)),
     **dict.fromkeys(_FUNCTIONS, (_UNARY, ExpressionParser.function)),
@@ -240,6 +252,8 @@ _PARTS: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Identifier: frozenset({"this", "quoted"}),
     exp.DataType: frozenset({"this", "expressions", "nested"}),
     exp.DataTypeParam: _UNARY,
+    exp.PropertyEQ: _BINARY,
+    exp.Star: frozenset(),
 }
 """Parts of the nodes above that mean nothing by themselves."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
@@ -16,6 +16,18 @@ from headrace.expressions.parser import ExpressionParser, read_sql, wrong_type
 
 if TYPE_CHECKING:
     from sqlglot import exp
+
+
+EVERY_COLUMN = "*"
+
+
+def named_columns(read: Collection[str], schema: Schema) -> set[str]:
+    """The names of the columns that expressions read of rows of a schema; those it lacks too.
+
+    >>> sorted(named_columns({"*", "c"}, {"a": pl.Int32(), "b": pl.Int32()}))
+    ['a', 'b', 'c']
+    """
+    return {*(schema if EVERY_COLUMN in read else ()), *read} - {EVERY_COLUMN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +44,9 @@ class RowExpression:
 
     @property
     def columns(self) -> frozenset[str]:
-        return frozenset(column.path[0] for column in nodes.columns_of(self.tree))
+        """The columns that it names, and `EVERY_COLUMN` if it reads all there are."""
+        named = frozenset(column.path[0] for column in nodes.columns_of(self.tree))
+        return named | {EVERY_COLUMN} if any(isinstance(p, nodes.WholeRow) for p in nodes.walk(self.tree)) else named
 
     @property
     def name(self) -> str:
@@ -98,6 +112,10 @@ class PolarsLowering:
         match node:
             case nodes.ColumnRef():
                 return self._column(node)
+            case nodes.WholeRow():
+                return self._struct(self.schema, [Operand(pl.col(name), self.schema[name]) for name in self.schema])
+            case nodes.StructOf():
+                return self._struct(node.names, [self.operand(value) for value in node.values])
             case nodes.Constant():
                 value = pl.lit(None) if node.value is None else pl.lit(node.value, dtype=node.dtype)
                 return Operand(value, node.dtype)
@@ -165,6 +183,12 @@ class PolarsLowering:
             operand = Operand(operand.value.struct.field(name), _instance(types[name]))
         return operand
 
+    @staticmethod
+    def _struct(names: Iterable[str], operands: Sequence[Operand]) -> Operand:
+        fields = dict(zip(names, operands, strict=True))
+        value = pl.struct(operand.value.alias(name) for name, operand in fields.items())
+        return Operand(value, pl.Struct({name: operand.dtype for name, operand in fields.items()}))
+
     def _comparable(self, node: nodes.Comparison | nodes.InList) -> list[Operand]:
         operands = self._same_type(node, node.children)
         if operands[0].dtype.is_nested():
@@ -202,14 +226,15 @@ class PolarsLowering:
         return Operand(result, dtype)
 
     def _function(self, node: nodes.FunctionCall) -> Operand:
+        (first, *_) = node.operands
         match node.function:
             case "not":
-                return Operand(self.condition(node.operand).not_(), pl.Boolean())
+                return Operand(self.condition(first).not_(), pl.Boolean())
             case "is_null":
-                return Operand(self.operand(node.operand).value.is_null(), pl.Boolean())
+                return Operand(self.operand(first).value.is_null(), pl.Boolean())
             case "negative" | "abs":
                 return self._number_function(node)
-        operand = self.operand(node.operand)
+        operand = self.operand(first)
         if operand.dtype != pl.String():
             raise self._wrong(node, f"{operand.dtype} is not a string", "Use a string column.")
         text = operand.value.str
@@ -218,7 +243,7 @@ class PolarsLowering:
         return Operand(text.to_uppercase() if node.function == "upper" else text.to_lowercase(), pl.String())
 
     def _number_function(self, node: nodes.FunctionCall) -> Operand:
-        operand = self._number(node.operand)
+        operand = self._number(node.operands[0])
         if operand.dtype.is_float():
             return Operand(operand.value.abs() if node.function == "abs" else operand.value.neg(), operand.dtype)
         if node.function == "abs":
@@ -245,7 +270,7 @@ class PolarsLowering:
 
 
 def _is_constant(node: nodes.Expression) -> bool:
-    return not nodes.columns_of(node) and not nodes.step_values_of(node)
+    return not nodes.reads_row(node) and not nodes.step_values_of(node)
 
 
 def _instance(dtype: pl.DataType | DataTypeClass) -> pl.DataType:

@@ -12,7 +12,7 @@ from headrace.expressions import nodes
 from headrace.expressions.parser import ExpressionParser, read_sql, sql_of, unsupported
 
 SUPPORTED_STEP_VALUES = (
-    "a.x, first(a.x), last(a.x), count(a.*), count(a.x), sum(a.x), avg(a.x), min(a.x), max(a.x), elapsed()"
+    "a.x, struct(a.*), first(a.x), last(a.x), count(a.*), count(a.x), sum(a.x), avg(a.x), min(a.x), max(a.x), elapsed()"
 )
 _STEP_FUNCTIONS: Mapping[type[exp.Expr], nodes.StepFunction] = {
     exp.First: "first",
@@ -61,7 +61,8 @@ class _StepExpressionParser(ExpressionParser):
         owners = {self._owner(column) for column in columns}
         of_one_step = len(owners) == 1 and None not in owners
         # What reads one step's last row alone can be computed with that row.
-        if function is None and not (of_one_step and all(isinstance(part, _NULL_IN_NULL_OUT) for part in node.walk())):
+        kept = all(isinstance(part, _NULL_IN_NULL_OUT) for part in node.walk()) or _is_whole_row(node)
+        if function is None and not (of_one_step and kept):
             return None
         if function is not None and any(node.args.get(name) for name in node.args if name not in ("this", "big_int")):
             raise unsupported(self.text, f"'{sql_of(node)}'", f"For a step, use one of {SUPPORTED_STEP_VALUES}.")
@@ -100,6 +101,10 @@ class _StepExpressionParser(ExpressionParser):
         """The step whose rows a column is read of, or None for the current row."""
         first = column.parts[0].name
         return first if len(column.parts) > 1 and first in self.steps else None
+
+
+def _is_whole_row(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Struct) and all(isinstance(part.this, exp.Star) for part in node.expressions)
 
 
 def _without_step(node: exp.Expr) -> exp.Expr:

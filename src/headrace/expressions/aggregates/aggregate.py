@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +89,8 @@ class AggregateFunction(ABC):
     """
 
     arguments: tuple[RowExpression, ...]
+    gives_rows: ClassVar[bool] = False
+    """Whether the result is a list of rows, each of which becomes a row of the output."""
 
     @property
     def argument(self) -> RowExpression:

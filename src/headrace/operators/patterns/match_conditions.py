@@ -119,7 +119,10 @@ class _MatchLowering:
                 return lambda row, matched: next(
                     (value for condition, value in branches if condition(row, matched) is True), default
                 )(row, matched)
-            case nodes.ColumnRef() | nodes.Constant():
+            case nodes.StructOf():
+                fields = [(name, self.function(value)) for name, value in zip(node.names, node.values, strict=True)]
+                return lambda row, matched: {name: value(row, matched) for name, value in fields}
+            case nodes.ColumnRef() | nodes.WholeRow() | nodes.Constant():
                 return self._of_row(node)
             case _:
                 assert_never(node)
@@ -128,7 +131,7 @@ class _MatchLowering:
         return self.types.operand(node).dtype
 
     def _of_row(self, node: nodes.Expression) -> Reader:
-        if nodes.columns_of(node):
+        if nodes.reads_row(node):
             place = self.columns.place(node)
             return lambda row, matched: row[place]  # type: ignore[index]  # a condition is asked of a row
         operand = self.types.operand(node)
@@ -162,9 +165,9 @@ class _MatchLowering:
 
     def _function_call(self, node: nodes.FunctionCall) -> Reader:
         if node.function == "is_null":
-            value = self.function(node.operand)
+            value = self.function(node.operands[0])
             return lambda row, matched: value(row, matched) is None
-        return _of_known(_FUNCTIONS[node.function], self._converted(node.operand, self._type(node)))
+        return _of_known(_FUNCTIONS[node.function], self._converted(node.operands[0], self._type(node)))
 
 
 def _of_known(change: Callable[[Any], Any], value: Reader) -> Reader:

@@ -12,7 +12,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions import RowExpression, parse_aggregate
-from headrace.expressions.nodes import Expression, StepValue, columns_of, step_values_of
+from headrace.expressions.nodes import ColumnRef, Expression, StepValue, WholeRow, step_values_of, walk
 from headrace.expressions.operands import LARGEST_PRECISION, Operand, Schema, fits
 from headrace.expressions.rows import PolarsLowering
 from headrace.expressions.step_expressions import parse_step_expression
@@ -123,12 +123,14 @@ def bind_measures(measures: Mapping[str, str], columns: CarriedColumns, steps: S
     """
     trees = {name: parse_step_expression(text, steps) for name, text in measures.items()}
     for name, tree in trees.items():
-        for column in columns_of(tree):
-            raise DefinitionError(
-                "STEP_MISSING",
-                f"measure {name!r}: '{measures[name]}' does not name the step of '{column.sql}'. "
-                f"Write it as in '{steps[0]}.{column.path[-1]}'. Steps: {', '.join(steps)}.",
-            )
+        for part in walk(tree):
+            if isinstance(part, ColumnRef | WholeRow):
+                written = part.path[-1] if isinstance(part, ColumnRef) else "*"
+                raise DefinitionError(
+                    "STEP_MISSING",
+                    f"measure {name!r}: '{measures[name]}' does not name the step of '{part.sql}'. "
+                    f"Write it as in '{steps[0]}.{written}'. Steps: {', '.join(steps)}.",
+                )
     values = step_operands([value for tree in trees.values() for value in step_values_of(tree)], columns.schema)
     operands = {name: PolarsLowering(measures[name], {}, values).operand(tree) for name, tree in trees.items()}
     readers = {each.sql: (of.dtype, reader(each, columns, steps, of.dtype)) for each, of in values.items()}
