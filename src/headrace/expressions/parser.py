@@ -18,8 +18,11 @@ from headrace.schemas import polars_type, type_of
 
 SUPPORTED = (
     "columns and struct fields (a.b), number, string, boolean, NULL, DATE and TIMESTAMP literals, = <> < <= > >= <=>, "
-    "AND, OR, NOT, IS [NOT] NULL, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, CASE, IF, COALESCE, struct(a, b AS c), "
-    "struct(*), + - * and ABS on DOUBLE or FLOAT, CAST to DOUBLE or to a wider integer, UPPER, LOWER, LENGTH"
+    "AND, OR, NOT, IS [NOT] NULL, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, CASE, IF, COALESCE, NULLIF, struct(a, b AS c), "
+    "struct(*), + - * / % DIV, ABS, CAST between numbers, from strings to numbers and to strings, UPPER, LOWER, "
+    "LENGTH, CONCAT, ||, SUBSTRING, LEFT, RIGHT, TRIM, LTRIM, RTRIM, REPLACE, STARTSWITH, ENDSWITH, CONTAINS; YEAR, "
+    "QUARTER, MONTH, DAY, DAYOFYEAR, DAYOFWEEK, WEEKOFYEAR, LAST_DAY, DATEDIFF, DATE_ADD and DATE_SUB of a DATE or "
+    "TIMESTAMP_NTZ; HOUR, MINUTE, SECOND of a TIMESTAMP_NTZ; UNIX_SECONDS, UNIX_MILLIS, UNIX_MICROS of a TIMESTAMP"
 )
 
 
@@ -58,15 +61,14 @@ class ExpressionParser:
     def _check(self, *parts: exp.Expr) -> None:
         for node in parts:
             if not _is_supported_node(node):
-                quote = 'Write a quote inside a string with the other kind of quote, as in "it\'s".'
-                raise unsupported(self.text, f"'{sql_of(node)}'", quote if isinstance(node, exp.Concat) else "")
+                raise unsupported(self.text, f"'{sql_of(node)}'")
 
     def column(self, node: exp.Expr) -> nodes.Expression:
         self._check(*node.walk())
         root = node
         while isinstance(root, exp.Dot):
             root = root.this
-        if not isinstance(root, exp.Column) or not isinstance(node, exp.Column | exp.Dot):
+        if not isinstance(root, exp.Column) or not isinstance(node, exp.Column | exp.Dot) or node.find(exp.Star):
             raise unsupported(self.text, f"'{sql_of(node)}'")
         return nodes.ColumnRef(sql_of(node), tuple(part.name for part in node.parts))
 
@@ -102,7 +104,31 @@ class ExpressionParser:
         return nodes.Comparison(sql_of(node), self.expression(left), self.expression(right), operator)
 
     def function(self, node: exp.Expr) -> nodes.Expression:
-        return nodes.FunctionCall(sql_of(node), (self.expression(node.this),), _FUNCTIONS[type(node)])
+        function, *names = CALLS[type(node)]
+        given = [node.args.get(name) for name in names]
+        if function == "trim":
+            function = _TRIMS[node.args.get("position")]
+        if None in given[: len(given) - (function == "substring")]:
+            raise unsupported(self.text, f"'{sql_of(node)}'", "An argument is missing.")
+        parts = [part.this if isinstance(part, exp.TsOrDsToDate) else part for part in given if part is not None]
+        if function == "replace" and not all(map(_is_text, parts[1:])):
+            raise unsupported(self.text, f"'{sql_of(node)}'", "What is replaced and by what must be string literals.")
+        operands = tuple(map(self.expression, parts))
+        if function == "left":
+            first = nodes.Constant("1", 1, pl.Int32())
+            return nodes.FunctionCall(sql_of(node), (operands[0], first, operands[1]), "substring")
+        return nodes.FunctionCall(sql_of(node), operands, function)
+
+    def concat(self, node: exp.Expr) -> nodes.Expression:
+        parts = [node.this, node.expression] if isinstance(node, exp.DPipe) else node.expressions
+        if all(map(_is_text, parts)):
+            quote = 'Write a quote inside a string with the other kind of quote, as in "it\'s".'
+            raise unsupported(self.text, f"'{sql_of(node)}'", quote)
+        return nodes.FunctionCall(sql_of(node), tuple(map(self.expression, parts)), "concat")
+
+    def nullif(self, node: exp.Expr) -> nodes.Expression:
+        same = self._compared(node, "=", node.this, node.expression)
+        return nodes.CaseWhen(sql_of(node), (same,), (nodes.Constant("NULL", None, pl.Null()),), same.left)
 
     def is_null(self, node: exp.Expr) -> nodes.Expression:
         if not isinstance(node.expression, exp.Null):
@@ -198,6 +224,10 @@ def sql_of(node: exp.Expr) -> str:
     return node.sql(dialect="spark")
 
 
+def _is_text(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and node.is_string
+
+
 def _is_number(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string
 
@@ -215,14 +245,45 @@ _BINARY_NODES: Mapping[type[exp.Expr], Callable[[str, nodes.Expression, nodes.Ex
     exp.Add: partial(nodes.Arithmetic, operator="+"),
     exp.Sub: partial(nodes.Arithmetic, operator="-"),
     exp.Mul: partial(nodes.Arithmetic, operator="*"),
+    exp.Div: partial(nodes.Arithmetic, operator="/"),
+    exp.Mod: partial(nodes.Arithmetic, operator="%"),
+    exp.IntDiv: partial(nodes.Arithmetic, operator="div"),
 }
-_FUNCTIONS: Mapping[type[exp.Expr], str] = {
-    exp.Not: "not",
-    exp.Abs: "abs",
-    exp.Upper: "upper",
-    exp.Lower: "lower",
-    exp.Length: "length",
+CALLS: Mapping[type[exp.Expr], tuple[str, ...]] = {
+    exp.Not: ("not", "this"),
+    exp.Abs: ("abs", "this"),
+    exp.Upper: ("upper", "this"),
+    exp.Lower: ("lower", "this"),
+    exp.Length: ("length", "this"),
+    exp.Substring: ("substring", "this", "start", "length"),
+    exp.Left: ("left", "this", "expression"),
+    exp.Right: ("right", "this", "expression"),
+    exp.Trim: ("trim", "this"),
+    exp.Replace: ("replace", "this", "expression", "replacement"),
+    exp.StartsWith: ("startswith", "this", "expression"),
+    exp.EndsWith: ("endswith", "this", "expression"),
+    exp.Contains: ("contains", "this", "expression"),
+    exp.Year: ("year", "this"),
+    exp.Quarter: ("quarter", "this"),
+    exp.Month: ("month", "this"),
+    exp.Day: ("day", "this"),
+    exp.DayOfMonth: ("day", "this"),
+    exp.DayOfYear: ("dayofyear", "this"),
+    exp.DayOfWeek: ("dayofweek", "this"),
+    exp.WeekOfYear: ("weekofyear", "this"),
+    exp.Hour: ("hour", "this"),
+    exp.Minute: ("minute", "this"),
+    exp.Second: ("second", "this"),
+    exp.LastDay: ("last_day", "this"),
+    exp.DateDiff: ("datediff", "this", "expression"),
+    exp.TsOrDsAdd: ("date_add", "this", "expression"),
+    exp.UnixSeconds: ("unix_seconds", "this"),
+    exp.UnixMillis: ("unix_millis", "this"),
+    exp.UnixMicros: ("unix_micros", "this"),
 }
+"""Functions of SQL text, and where sqlglot keeps their arguments."""
+_TRIMS = {None: "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
+_FURTHER: Mapping[type[exp.Expr], str] = {exp.Trim: "position", exp.TsOrDsAdd: "unit"}
 _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
 _SEVERAL = frozenset({"this", "expressions"})
@@ -236,7 +297,13 @@ _PARSERS: Mapping[type[exp.Expr], tuple[frozenset[str], _Parser]] = {
     exp.Struct: (frozenset({"expressions"}), ExpressionParser.struct),
     exp.Paren: (_UNARY, lambda parser, node: parser.expression(node.this)),
     **dict.fromkeys(_BINARY_NODES, (_BINARY, ExpressionParser.binary)),
-    **dict.fromkeys(_FUNCTIONS, (_UNARY, ExpressionParser.function)),
+    exp.Div: (_BINARY | {"safe"}, ExpressionParser.binary),
+    **{
+        kind: (frozenset({*names, _FURTHER.get(kind, "this")}), ExpressionParser.function)
+        for kind, (_, *names) in CALLS.items()
+    },
+    **dict.fromkeys((exp.Concat, exp.DPipe), (_SEVERAL | {"expression", "safe"}, ExpressionParser.concat)),
+    exp.Nullif: (_BINARY, ExpressionParser.nullif),
     exp.Is: (_BINARY, ExpressionParser.is_null),
     exp.In: (_SEVERAL, ExpressionParser.in_list),
     exp.Between: (frozenset({"this", "low", "high"}), ExpressionParser.between),
@@ -248,12 +315,16 @@ _PARSERS: Mapping[type[exp.Expr], tuple[frozenset[str], _Parser]] = {
     **dict.fromkeys((exp.Cast, exp.TryCast), (frozenset({"this", "to"}), ExpressionParser.cast)),
 }
 """The supported nodes, the arguments that each may have, and what reads it."""
+OPERATIONS = frozenset(_PARSERS)
+"""The kinds of syntax trees that compute something."""
 _PARTS: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Identifier: frozenset({"this", "quoted"}),
     exp.DataType: frozenset({"this", "expressions", "nested"}),
     exp.DataTypeParam: _UNARY,
     exp.PropertyEQ: _BINARY,
     exp.Star: frozenset(),
+    exp.TsOrDsToDate: _UNARY,
+    exp.Var: _UNARY,
 }
 """Parts of the nodes above that mean nothing by themselves."""
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from headrace.errors import DefinitionError
 from headrace.expressions import nodes
-from headrace.expressions.parser import ExpressionParser, read_sql, sql_of, unsupported
+from headrace.expressions.parser import CALLS, ExpressionParser, read_sql, sql_of, unsupported
 
 SUPPORTED_STEP_VALUES = (
     "a.x, struct(a.*), first(a.x), last(a.x), count(a.*), count(a.x), sum(a.x), avg(a.x), min(a.x), max(a.x), elapsed()"
@@ -24,10 +24,11 @@ _STEP_FUNCTIONS: Mapping[type[exp.Expr], nodes.StepFunction] = {
     exp.Max: "max",
 }
 # Null where an argument is null, so computed with a step's last row they give what they give afterwards without one.
-_NULL_IN_NULL_OUT = (
+_NULL_IN_NULL_OUT: tuple[type[exp.Expr], ...] = (
     *(exp.Column, exp.Dot, exp.Identifier, exp.Literal, exp.Boolean, exp.Paren, exp.Cast, exp.DataType),
     *(exp.DataTypeParam, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.Not, exp.Add, exp.Sub),
-    *(exp.Mul, exp.Neg, exp.Abs, exp.Like, exp.Upper, exp.Lower, exp.Length),
+    *(exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg, exp.Like, exp.Concat, exp.DPipe, exp.TsOrDsToDate, exp.Var),
+    *CALLS,
 )
 
 

@@ -47,6 +47,11 @@ class AggregateScope:
             raise self._wrong_type(argument, operand.dtype, function, "numbers")
         return operand
 
+    def summed(self, argument: RowExpression, function: str) -> tuple[Operand, pl.DataType]:
+        """A number as it is added up, with arithmetic that does not overflow, and its type."""
+        dtype = self.number(argument, function).dtype
+        return argument.operand(self.schema, exact=not dtype.is_float()), dtype
+
     def ordered(self, argument: RowExpression, function: str) -> Operand:
         operand = argument.operand(self.schema)
         if operand.dtype.is_nested() or operand.dtype == pl.Null():

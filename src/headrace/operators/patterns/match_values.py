@@ -28,12 +28,13 @@ class CarriedColumns:
     """The columns that rows carry because conditions over the match or measures read them, each computed once."""
 
     schema: Schema
-    operands: dict[Expression, Operand] = field(default_factory=dict)
+    operands: dict[tuple[Expression, bool], Operand] = field(default_factory=dict)
 
-    def place(self, tree: Expression) -> int:
-        if tree not in self.operands:
-            self.operands[tree] = PolarsLowering(tree.sql, self.schema).operand(tree)
-        return VALUES + list(self.operands).index(tree)
+    def place(self, tree: Expression, *, exact: bool = False) -> int:
+        key = tree, exact
+        if key not in self.operands:
+            self.operands[key] = PolarsLowering(tree.sql, self.schema, exact=exact).operand(tree)
+        return VALUES + list(self.operands).index(key)
 
 
 def physical(dtype: pl.DataType) -> pl.DataType:
@@ -86,7 +87,8 @@ def reader(value: StepValue, columns: CarriedColumns, steps: Sequence[str], dtyp
     number = steps.index(value.step)
     if value.function == "elapsed":
         return partial(_since_step, number)
-    place = TIME if value.argument is None else columns.place(value.argument)
+    exact = value.function in ("sum", "avg") and not dtype.is_float()
+    place = TIME if value.argument is None else columns.place(value.argument, exact=exact)
     if value.function in ("first", "last"):
         return partial(_first if value.function == "first" else _last, number, place)
     return partial(_aggregated, number, place, _AGGREGATES[value.function], dtype)
@@ -188,7 +190,7 @@ def _sum(values: list[Any], dtype: pl.DataType) -> Any:
     with localcontext(prec=2 * LARGEST_PRECISION):
         total = sum(values)
         if dtype == pl.Int64():
-            return total if fits(total, dtype) else None
+            return int(total) if fits(int(total), dtype) else None
         return _rounded(Decimal(total), dtype) if isinstance(dtype, pl.Decimal) else float(total)
 
 

@@ -18,7 +18,7 @@ from headrace.expressions import Aggregate
 from headrace.expressions.rows import named_columns
 from headrace.operators.rows import Rows
 from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission
-from headrace.schemas import MOMENT
+from headrace.schemas import MOMENT, spark_type
 from headrace.wheel.operator import Due
 
 RESULT_COLUMNS = ("window", "pane", "revision", "change")
@@ -91,9 +91,9 @@ class Aggregation(Rows):
     def _overflow(self, aggregate: Aggregate, partials: pl.DataFrame) -> HeadraceError:
         of = f" for key {', '.join(map(repr, partials.select(self.key).row(0)))}" if self.key else ""
         dtype = aggregate.result_type(self.schema)
-        limit, wider = "BIGINT", "DECIMAL(38, 0) or DOUBLE"
+        limit = spark_type(dtype, aggregate.name).simpleString().upper().replace(",", ", ")
+        wider = "DECIMAL(38, 0) or DOUBLE"
         if isinstance(dtype, pl.Decimal):
-            limit = f"DECIMAL({dtype.precision}, {dtype.scale})"
             wider = "DOUBLE, or to a DECIMAL with fewer decimal places,"
         return HeadraceError(
             "SUM_OVERFLOW",
