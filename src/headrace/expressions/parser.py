@@ -249,37 +249,22 @@ _BINARY_NODES: Mapping[type[exp.Expr], Callable[[str, nodes.Expression, nodes.Ex
     exp.Mod: partial(nodes.Arithmetic, operator="%"),
     exp.IntDiv: partial(nodes.Arithmetic, operator="div"),
 }
+_OF_ONE = (
+    *(exp.Not, exp.Abs, exp.Upper, exp.Lower, exp.Length, exp.Trim, exp.Year, exp.Quarter, exp.Month, exp.Day),
+    *(exp.DayOfYear, exp.DayOfWeek, exp.WeekOfYear, exp.Hour, exp.Minute, exp.Second),
+)
+_OF_TWO = (exp.Left, exp.Right, exp.StartsWith, exp.EndsWith, exp.Contains, exp.DateDiff)
 CALLS: Mapping[type[exp.Expr], tuple[str, ...]] = {
-    exp.Not: ("not", "this"),
-    exp.Abs: ("abs", "this"),
-    exp.Upper: ("upper", "this"),
-    exp.Lower: ("lower", "this"),
-    exp.Length: ("length", "this"),
-    exp.Substring: ("substring", "this", "start", "length"),
-    exp.Left: ("left", "this", "expression"),
-    exp.Right: ("right", "this", "expression"),
-    exp.Trim: ("trim", "this"),
-    exp.Replace: ("replace", "this", "expression", "replacement"),
-    exp.StartsWith: ("startswith", "this", "expression"),
-    exp.EndsWith: ("endswith", "this", "expression"),
-    exp.Contains: ("contains", "this", "expression"),
-    exp.Year: ("year", "this"),
-    exp.Quarter: ("quarter", "this"),
-    exp.Month: ("month", "this"),
-    exp.Day: ("day", "this"),
+    **{kind: (kind.key, "this") for kind in _OF_ONE},
+    **{kind: (kind.key, "this", "expression") for kind in _OF_TWO},
     exp.DayOfMonth: ("day", "this"),
-    exp.DayOfYear: ("dayofyear", "this"),
-    exp.DayOfWeek: ("dayofweek", "this"),
-    exp.WeekOfYear: ("weekofyear", "this"),
-    exp.Hour: ("hour", "this"),
-    exp.Minute: ("minute", "this"),
-    exp.Second: ("second", "this"),
     exp.LastDay: ("last_day", "this"),
-    exp.DateDiff: ("datediff", "this", "expression"),
     exp.TsOrDsAdd: ("date_add", "this", "expression"),
     exp.UnixSeconds: ("unix_seconds", "this"),
     exp.UnixMillis: ("unix_millis", "this"),
     exp.UnixMicros: ("unix_micros", "this"),
+    exp.Substring: ("substring", "this", "start", "length"),
+    exp.Replace: ("replace", "this", "expression", "replacement"),
 }
 """Functions of SQL text, and where sqlglot keeps their arguments."""
 _TRIMS = {None: "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}

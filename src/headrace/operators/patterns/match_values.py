@@ -31,9 +31,9 @@ class CarriedColumns:
     operands: dict[tuple[Expression, bool], Operand] = field(default_factory=dict)
 
     def place(self, tree: Expression, *, exact: bool = False) -> int:
-        key = tree, exact
-        if key not in self.operands:
-            self.operands[key] = PolarsLowering(tree.sql, self.schema, exact=exact).operand(tree)
+        plain, found = (PolarsLowering(tree.sql, self.schema, exact=each).operand(tree) for each in (False, exact))
+        key = tree, found.dtype != plain.dtype
+        self.operands.setdefault(key, found)
         return VALUES + list(self.operands).index(key)
 
 

@@ -252,3 +252,15 @@ def test_aggregates_are_exact_and_typed_as_spark_types_them() -> None:
         "too_large": None,
         "since": 4.5,
     }
+
+
+def test_sums_of_products_are_exact_and_plain_values_are_carried_once() -> None:
+    columns = CarriedColumns({"i": pl.Int32()})
+    measures = bind_measures(
+        {"total": "sum(a.i * a.i)", "mean": "avg(a.i * a.i)", "sum": "sum(a.i)", "i": "a.i"}, columns, ["a"]
+    )
+    assert [operand.dtype for operand in columns.operands.values()] == [pl.Decimal(20, 0), pl.Int32()]
+    square = Decimal((2**31 - 1) ** 2)
+    matched = measures.of([((0, 0, square, 2**31 - 1), 0, ((0, 1, square, 2**31 - 1), 0, None))])
+    assert matched.schema["total"] == pl.Int64()
+    assert matched.row(0) == (2 * (2**31 - 1) ** 2, float(square), 2 * (2**31 - 1), 2**31 - 1)
