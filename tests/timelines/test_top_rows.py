@@ -54,6 +54,12 @@ def test_a_correction_gives_all_ranks_again_and_retracts_them_first() -> None:
     )
 
 
+def test_a_result_is_known_by_key_window_and_rank() -> None:
+    versions = best.versions
+    assert versions is not None
+    assert versions.key == (("auction",), ("window",), ("rank",))
+
+
 def test_rows_without_a_value_come_last_and_equal_rows_in_the_order_of_event_time() -> None:
     timeline(
         hr.tumbling("best", size="1 hour", key=None).agg(rank=hr.top(4, by="price", rows=True)).late(hr.drop()),

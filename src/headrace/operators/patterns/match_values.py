@@ -87,7 +87,7 @@ def reader(value: StepValue, columns: CarriedColumns, steps: Sequence[str], dtyp
     number = steps.index(value.step)
     if value.function == "elapsed":
         return partial(_since_step, number)
-    exact = value.function in ("sum", "avg") and not dtype.is_float()
+    exact = value.function in ("sum", "avg")
     place = TIME if value.argument is None else columns.place(value.argument, exact=exact)
     if value.function in ("first", "last"):
         return partial(_first if value.function == "first" else _last, number, place)
