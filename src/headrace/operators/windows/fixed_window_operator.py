@@ -160,7 +160,8 @@ class PaneOperator(PaneCombiner):
         if windows.is_empty():
             return self._no_output, pl.DataFrame(schema=self.state_schema)
         emitted = windows.drop(self.aggregation.states).with_columns(pl.lit(True).alias(EMITTED))
-        results = self._results(windows.with_columns(pl.lit(pane).alias(SHOWN_AS))).sort("window", *self.key)
+        results = self._results(windows.with_columns(pl.lit(pane).alias(SHOWN_AS)))
+        results = results.sort("window", *self.key, maintain_order=True)
         return results, with_schema(emitted, self.state_schema)
 
 
