@@ -30,6 +30,8 @@ class StateRows:
 
     columns: Mapping[str, pl.DataType]
     identity: Sequence[str]
+    dies_in_order: bool = False
+    """Whether no version of a row outlives a later one."""
 
     def together(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Rows of segments with all columns of the state: a segment leaves out those that have only nulls."""
@@ -77,18 +79,25 @@ class SlotState:
         self._groups = groups
         self._dead_until = dead_until
 
+    @property
+    def _living_after(self) -> int | None:
+        """Up to when dead rows can be left out at once; None: they may hide an older version of themselves."""
+        return self._dead_until if self._rows.dies_in_order else None
+
     def find(self, hashes: Hashes, ranges: OrderRanges | None = None) -> pl.DataFrame:
         """The rows of the keys with these hashes, or those of them in the ranges."""
         wanted = distinct(hashes)
         within = [(each, wanted[each.groups.slice_of(wanted)]) for each in self.segments]
-        return self._there([self._files.open(each).rows(live, ranges) for each, live in within if len(live)])
+        parts = [self._files.open(each).rows(live, ranges, self._living_after) for each, live in within if len(live)]
+        return self._there(parts)
 
     def all(self, groups: GroupRange | None = None) -> pl.DataFrame:
         """Every row, or those of some key groups."""
         ranges = [(each, each.groups if groups is None else each.groups.shared(groups)) for each in self.segments]
-        return self._there(
-            [self._files.open(each).rows_within(shared) for each, shared in ranges if shared is not None]
-        )
+        return self._there([self._rows_of(each, shared) for each, shared in ranges if shared is not None])
+
+    def _rows_of(self, segment: SegmentRange, groups: GroupRange) -> pl.DataFrame:
+        return self._files.open(segment).rows_within(groups, self._living_after)
 
     def _there(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         found = self._rows.newest(parts)
@@ -116,8 +125,12 @@ class SlotState:
                 times.append(bounds[0] if bounds[0] > after else self._files.open(each).next_due(column, after))
         return min((time for time in times if time is not None), default=None)
 
-    def write(self, upserts: pl.DataFrame, removed: pl.DataFrame, run: int) -> None:
-        """Merge a little, then add a segment with the rows that a batch changed, with their hashes and due times."""
+    def write(self, upserts: pl.DataFrame, removed: pl.DataFrame, run: int, dead_until: int) -> None:
+        """Merge a little, then add a segment with the rows that a batch changed, with their hashes and due times.
+
+        The next batch reads what is written here, so rows that are dead by then are not written again.
+        """
+        self._dead_until = dead_until
         changed = upserts
         if removed.height:
             removed = removed.with_columns(pl.lit(True).alias(REMOVED))
@@ -146,7 +159,7 @@ class SlotState:
         below = [each for each in self.segments if each.level < level]
         older = [each for each in self.segments if each.level >= level]
         if below:
-            parts = [self._files.open(each).rows_within(each.groups) for each in below]
+            parts = [self._rows_of(each, each.groups) for each in below]
             changed = self._needed(self._rows.newest([*parts, changed]), older)
         written = [self._files.write(changed, self._groups, level=level, run=run)] if changed.height else []
         self.segments = (*older, *written)
@@ -192,11 +205,10 @@ class SlotState:
         older = [each for each in self.segments if each.level > level]
         taken = {(each.file, each.groups) for each in inputs}
         newer = [each for each in self.segments if each.level <= level and (each.file, each.groups) not in taken]
-        parts = [
-            self._files.open(each).rows_within(shared) for each in inputs if (shared := each.groups.shared(groups))
-        ]
+        taken_of = [(each, shared) for each in inputs if (shared := each.groups.shared(groups))]
+        before = sum(self._files.open(each).count(shared) for each, shared in taken_of)
         below = [each for each in older if each.groups.shared(groups)]
-        rows, before = self._needed(self._rows.newest(parts), below), sum(part.height for part in parts)
+        rows = self._needed(self._rows.newest([self._rows_of(each, shared) for each, shared in taken_of]), below)
         if not below and 2 * rows.height <= before:
             # What little is left stays here as the oldest run. A level higher it would grow stale before it is merged.
             output = level, min(each.run for each in inputs)

@@ -170,7 +170,7 @@ class PatternOperator(RowByRow):
 
     def due(self, bounds: TimeBounds) -> Due:
         """When a row is released, or a partial match times out."""
-        return Due(pl.coalesce(RELEASED_AT, TIME), dead_at=RELEASED_AT)
+        return Due(pl.coalesce(RELEASED_AT, TIME), dead_at=RELEASED_AT, dies_in_order=True)
 
     def _pruned(self, released: pl.DataFrame, number: Numbers, matches: list[KeyMatches | None]) -> pl.DataFrame:
         """Rows that can matter, with the numbers of their keys, those of a key together in the order of event time."""
