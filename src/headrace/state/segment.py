@@ -92,9 +92,7 @@ class Segment:
         orders = self._rows[ORDER].to_numpy()
         return int(orders.min()), int(orders.max())
 
-    def rows(
-        self, hashes: Hashes, ranges: OrderRanges | None = None, living_after: int | None = None
-    ) -> pl.DataFrame:
+    def rows(self, hashes: Hashes, ranges: OrderRanges | None = None, living_after: int | None = None) -> pl.DataFrame:
         """The rows with one of these hashes, which are sorted and distinct, or those of them in the ranges.
 
         Without rows that are dead at ``living_after``: they are not even copied.
@@ -144,8 +142,12 @@ class Segment:
         """The hashes of the rows that are due after a time and not after another."""
         order = self._index[_BY_TIME[column]]
         first, end = self._first_after(column, after), self._first_after(column, until)
-        hashes: Hashes = self._hashes[order[first:end].to_numpy()]
-        return hashes
+        places = order[first:end].to_numpy()
+        if 4 * len(places) > len(order):
+            # Where most rows are due, to bring their hashes in order would cost more than to look at all rows.
+            places = self._rows[column].is_between(after, until, closed="right").fill_null(False).to_numpy()
+        hashes: Hashes = self._hashes[places]
+        return hashes[np.r_[True, hashes[1:] != hashes[:-1]][: len(hashes)]]
 
     def next_due(self, column: str, after: int) -> int | None:
         """The earliest time after another at which a row is due."""
@@ -173,6 +175,8 @@ class SegmentFiles:
 
     def write(self, rows: pl.DataFrame, groups: GroupRange, *, level: int, run: int) -> SegmentRange:
         """Write rows, which have their hashes, as a segment; it survives a crash of the machine once this returns."""
+        empty = [column.name for column in rows if column.null_count() == column.len()]
+        rows = rows.drop(empty)
         # Two sorts are faster than one by two columns, and mostly the rows are in their order.
         if ORDER in rows.columns and not rows[ORDER].is_sorted():
             rows = rows.sort(ORDER)
@@ -188,7 +192,6 @@ class SegmentFiles:
                 frame = frame.with_columns(places.alias(index))
         ends = frame[DEAD_AT] if DEAD_AT in frame.columns else None
         dies_when_due = ends is not None and due[DUE] is not None and ends.eq_missing(frame[DUE]).all()
-        empty = [column.name for column in frame if column.null_count() == frame.height]
         frame = frame.drop(DEAD_AT if dies_when_due else ()).with_columns(pl.lit(None).alias(name) for name in empty)
         buffer = io.BytesIO()
         frame.write_ipc(buffer, compression="uncompressed", record_batch_size=max(frame.height, 1))

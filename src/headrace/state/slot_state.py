@@ -30,8 +30,8 @@ class StateRows:
 
     columns: Mapping[str, pl.DataType]
     identity: Sequence[str]
-    dies_in_order: bool = False
-    """Whether no version of a row outlives a later one."""
+    written_once: bool = False
+    """Whether a row that dies by itself is not changed or removed before."""
 
     def together(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Rows of segments with all columns of the state: a segment leaves out those that have only nulls."""
@@ -39,9 +39,20 @@ class StateRows:
         missing = {name: dtype for name, dtype in self.columns.items() if name not in rows.columns}
         return rows.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in missing.items())
 
+    def apart(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rows of which there may be several versions, and those that are written once."""
+        of_some = rows.height - rows[DEAD_AT].null_count() if self.written_once and DEAD_AT in rows.columns else 0
+        if of_some in (0, rows.height):
+            return (rows.clear(), rows) if of_some else (rows, rows.clear())
+        return rows.filter(pl.col(DEAD_AT).is_null()), rows.filter(pl.col(DEAD_AT).is_not_null())
+
     def newest(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """The newest version of every row, in the order of their hashes, from parts that are given the oldest first."""
-        filled = [part for part in parts if part.height]
+        """The newest version of every row, from parts that are given the oldest first."""
+        divided = [self.apart(part) for part in parts]
+        versions = self._newest_version([part for part, _ in divided if part.height])
+        return self.together([versions, *(once for _, once in divided if once.height)])
+
+    def _newest_version(self, filled: Sequence[pl.DataFrame]) -> pl.DataFrame:
         if not filled:
             return pl.DataFrame(schema={**self.columns, HASH: pl.UInt64()})
         rows = self.together(filled)
@@ -82,7 +93,7 @@ class SlotState:
     @property
     def _living_after(self) -> int | None:
         """Up to when dead rows can be left out at once; None: they may hide an older version of themselves."""
-        return self._dead_until if self._rows.dies_in_order else None
+        return self._dead_until if self._rows.written_once else None
 
     def find(self, hashes: Hashes, ranges: OrderRanges | None = None) -> pl.DataFrame:
         """The rows of the keys with these hashes, or those of them in the ranges."""
@@ -131,17 +142,19 @@ class SlotState:
         The next batch reads what is written here, so rows that are dead by then are not written again.
         """
         self._dead_until = dead_until
-        changed = upserts
+        changed, once = self._rows.apart(upserts)
         if removed.height:
             removed = removed.with_columns(pl.lit(True).alias(REMOVED))
-            changed = pl.concat([upserts.with_columns(pl.lit(False).alias(REMOVED)), removed], how="diagonal")
-        level = 0
-        while changed.height >= SMALL_RUN * FAN_OUT ** (level + 1):
-            level += 1
+            changed = pl.concat([changed.with_columns(pl.lit(False).alias(REMOVED)), removed], how="diagonal")
+        level = _level(changed.height)
         self._drop_dead()
-        self._merge(max(LEAST_MERGED, MERGED_FACTOR * changed.height), run, from_level=level)
+        self._merge(max(LEAST_MERGED, MERGED_FACTOR * (changed.height + once.height)), run, from_level=level)
         if changed.height:
             self._add(changed, level, run)
+        if once.height:
+            # In a file of their own, which is dropped unread when they are dead.
+            written = self._files.write(once, self._groups, level=_level(once.height), run=run)
+            self.segments = (*self.segments, written)
 
     def rewrite(self, timed: Callable[[pl.DataFrame], pl.DataFrame], run: int) -> None:
         """Rewrite all rows; ``timed`` gives them their hashes and due times."""
@@ -242,3 +255,11 @@ class SlotState:
 
         more = bisect_right(range(first + 2, end + 1), most_rows, key=rows_before)
         return GroupRange(first, first + 1 + more, self._groups.of)
+
+
+def _level(rows: int) -> int:
+    """The level at which a batch writes this many rows."""
+    level = 0
+    while rows >= SMALL_RUN * FAN_OUT ** (level + 1):
+        level += 1
+    return level

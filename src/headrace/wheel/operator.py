@@ -93,7 +93,7 @@ class Due:
     clock: pl.Expr | None = None
     dead_at: pl.Expr | None = None
     """From which event time on a row no longer counts, without being removed."""
-    dies_in_order: bool = False
+    written_once: bool = False
     """Whether no version of a row outlives a later one: then those that are dead need not be looked at."""
     reach: int = 0
     """How long after its due time a row may still be needed."""

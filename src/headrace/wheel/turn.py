@@ -32,7 +32,7 @@ def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) ->
     """Apply a batch to one slot. The batch is in the state, and reported, when the last result rows have been taken."""
     name, bounds, batch = operator.name, task.time_bounds(operator.name), task.record.batch
     due = operator.due(bounds)
-    known, rows = task.slot(name, slot), StateRows(operator.state_schema, operator.identity, due.dies_in_order)
+    known, rows = task.slot(name, slot), StateRows(operator.state_schema, operator.identity, due.written_once)
     state = SlotState(task.segment_files(name, slot), rows, known.segments, task.groups(slot), bounds.before)
     of_first = task.slot(name, 0).shared
     shared = SlotState(task.segment_files(name, 0), rows, of_first, task.all_groups, bounds.before)

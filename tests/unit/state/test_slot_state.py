@@ -175,7 +175,7 @@ def test_rows_in_ranges_of_a_key_are_those_of_a_dictionary_and_no_others(
 def test_a_row_whose_time_is_over_never_comes_back(
     batches: list[tuple[dict[tuple[int, int], int], int]], in_order: bool
 ) -> None:
-    slots, model, time = Slots(rows=replace(ROWS, dies_in_order=in_order)), dict[tuple[int, int], int](), 0
+    slots, model, time = Slots(rows=replace(ROWS, written_once=in_order)), dict[tuple[int, int], int](), 0
     for upserts, passed in batches:
         least = model if in_order else {}
         rows = [(*place, max(time + life, least.get(place, 0))) for place, life in upserts.items()]

@@ -108,7 +108,7 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     def due(self, bounds: TimeBounds) -> Due:
         """When a waiting row is released, or a key fires or expires."""
-        return Due(pl.coalesce(RELEASED_AT, self._due(bounds)), dead_at=RELEASED_AT, dies_in_order=True)
+        return Due(pl.coalesce(RELEASED_AT, self._due(bounds)), dead_at=RELEASED_AT, written_once=True)
 
     @cached_property
     def _row(self) -> pl.Struct:
