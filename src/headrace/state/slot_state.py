@@ -185,11 +185,12 @@ class SlotState:
         return there
 
     def _drop_dead(self) -> None:
-        """Drop segments whose rows have all lived out, the oldest first: nothing that they hid can come back."""
+        """Drop segments whose rows have all lived out, the oldest first: nothing that they hide can come back."""
         kept: list[SegmentRange] = []
         for each in self.segments:
             is_dead = each.dead_at is not None and each.dead_at <= self._dead_until
-            if not is_dead or any(older.groups.shared(each.groups) for older in kept):
+            hides = not self._rows.written_once and any(older.groups.shared(each.groups) for older in kept)
+            if not is_dead or hides:
                 kept.append(each)
         self.segments = tuple(kept)
 

@@ -173,17 +173,31 @@ def test_rows_in_ranges_of_a_key_are_those_of_a_dictionary_and_no_others(
     st.booleans(),
 )
 def test_a_row_whose_time_is_over_never_comes_back(
-    batches: list[tuple[dict[tuple[int, int], int], int]], in_order: bool
+    batches: list[tuple[dict[tuple[int, int], int], int]], once: bool
 ) -> None:
-    slots, model, time = Slots(rows=replace(ROWS, written_once=in_order)), dict[tuple[int, int], int](), 0
+    slots, model, time = Slots(rows=replace(ROWS, written_once=once)), dict[tuple[int, int], int](), 0
     for upserts, passed in batches:
-        least = model if in_order else {}
-        rows = [(*place, max(time + life, least.get(place, 0))) for place, life in upserts.items()]
+        changes = {place for place in upserts if not once or model.get(place, 0) <= time + passed}
+        rows = [(*place, time + life) for place, life in upserts.items() if place in changes]
         slots.run(changed(rows, **{DEAD_AT: [dead_at for *_, dead_at in rows]}), dead_until=time, passed=passed)
         model |= {(key, part): dead_at for key, part, dead_at in rows}
         time += passed
         living = {(*place, dead_at) for place, dead_at in model.items() if dead_at > time}
         assert slots.find(range(13), dead_until=time) == living
+
+
+def test_rows_that_are_written_once_die_in_files_of_their_own_whatever_stays() -> None:
+    slots = Slots(rows=replace(ROWS, written_once=True))
+    for batch in range(50):
+        rows = changed([(1, 0, batch), (2, batch, batch)], **{DEAD_AT: [None, batch + 2]})
+        slots.run(rows, dead_until=batch - 1, passed=1)
+        assert [each.dead_at for each in slots.segments if each.dead_at is not None] == [batch + 1, batch + 2][
+            -batch - 1 :
+        ]
+        assert slots.find([1, 2], dead_until=batch) == {
+            (1, 0, batch),
+            *((2, each, each) for each in range(max(batch - 1, 0), batch + 1)),
+        }
 
 
 def test_files_whose_rows_have_all_lived_out_leave_the_manifest() -> None:
