@@ -146,8 +146,9 @@ class Segment:
         if 4 * len(places) > len(order):
             # Where most rows are due, to bring their hashes in order would cost more than to look at all rows.
             places = self._rows[column].is_between(after, until, closed="right").fill_null(False).to_numpy()
-        hashes: Hashes = self._hashes[places]
-        return hashes[np.r_[True, hashes[1:] != hashes[:-1]][: len(hashes)]]
+        hashes = self._hashes[places]
+        once: Hashes = hashes[np.r_[True, hashes[1:] != hashes[:-1]][: len(hashes)]]
+        return once
 
     def next_due(self, column: str, after: int) -> int | None:
         """The earliest time after another at which a row is due."""
