@@ -183,11 +183,13 @@ def _aggregated(
 def _sum(values: list[Any], dtype: pl.DataType) -> Any:
     if not values:
         return None
-    with localcontext(prec=2 * LARGEST_PRECISION):
-        total = sum(values)
-        if dtype == pl.Int64():
-            return total if fits(total, dtype) else None
-        return _rounded(Decimal(total), dtype) if isinstance(dtype, pl.Decimal) else float(total)
+    if isinstance(dtype, pl.Decimal):
+        with localcontext(prec=2 * LARGEST_PRECISION):
+            return _rounded(Decimal(sum(values)), dtype)
+    total = sum(values)
+    if isinstance(dtype, pl.Int64):
+        return total if fits(total, dtype) else None
+    return float(total)
 
 
 def _average(values: list[Any], dtype: pl.DataType) -> Any:

@@ -174,9 +174,10 @@ class Matcher:
         return over
 
     def due(self, key: KeyMatches) -> int | None:
-        # Without limits the first to begin is the first to end.
-        partials = key.partials if self.limits else key.partials[:1]
-        return min((end for partial in partials if (end := self._end(partial)) is not None), default=None)
+        if not self.limits:
+            # The first to begin is the first to end.
+            return self._end(key.partials[0]) if key.partials else None
+        return min((end for partial in key.partials if (end := self._end(partial)) is not None), default=None)
 
     def _end(self, partial: Partial) -> int | None:
         state, start, node = partial
