@@ -187,11 +187,17 @@ def _aggregated(
 def _sum(values: list[Any], dtype: pl.DataType) -> Any:
     if not values:
         return None
-    with localcontext(prec=2 * LARGEST_PRECISION):
+    if isinstance(dtype, pl.Decimal) or isinstance(values[0], Decimal):
+        with localcontext(prec=2 * LARGEST_PRECISION):
+            exact = Decimal(sum(values))
+            if isinstance(dtype, pl.Decimal):
+                return _rounded(exact, dtype)
+            total = int(exact)
+    else:
         total = sum(values)
-        if dtype == pl.Int64():
-            return int(total) if fits(int(total), dtype) else None
-        return _rounded(Decimal(total), dtype) if isinstance(dtype, pl.Decimal) else float(total)
+    if isinstance(dtype, pl.Int64):
+        return total if fits(total, dtype) else None
+    return float(total)
 
 
 def _average(values: list[Any], dtype: pl.DataType) -> Any:

@@ -134,7 +134,7 @@ class ProcessOperator(RowByRow):
     def due(self, bounds: TimeBounds) -> Due:
         """When a waiting row is released, with which it is over, a timer fires or a value expires."""
         event, clock = (pl.when(pl.col(name) < END).then(pl.col(name)) for name in (DUE, DUE_CLOCK))
-        return Due(pl.coalesce(RELEASED_AT, event), clock, dead_at=RELEASED_AT)
+        return Due(pl.coalesce(RELEASED_AT, event), clock, dead_at=RELEASED_AT, written_once=True)
 
     @property
     def _delivers(self) -> bool:

@@ -109,7 +109,7 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     def due(self, bounds: TimeBounds) -> Due:
         """When a waiting row is released, or a key fires or expires."""
-        return Due(pl.coalesce(RELEASED_AT, self._due(bounds)), dead_at=RELEASED_AT)
+        return Due(pl.coalesce(RELEASED_AT, self._due(bounds)), dead_at=RELEASED_AT, written_once=True)
 
     @cached_property
     def _row(self) -> pl.Struct:
