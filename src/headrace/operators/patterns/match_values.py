@@ -189,14 +189,13 @@ def _sum(values: list[Any], dtype: pl.DataType) -> Any:
         return None
     if isinstance(dtype, pl.Decimal) or isinstance(values[0], Decimal):
         with localcontext(prec=2 * LARGEST_PRECISION):
-            exact = Decimal(sum(values))
+            total = Decimal(sum(values))
             if isinstance(dtype, pl.Decimal):
-                return _rounded(exact, dtype)
-            total = int(exact)
+                return _rounded(total, dtype)
     else:
         total = sum(values)
     if isinstance(dtype, pl.Int64):
-        return total if fits(total, dtype) else None
+        return int(total) if fits(int(total), dtype) else None
     return float(total)
 
 
