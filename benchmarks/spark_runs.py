@@ -127,7 +127,7 @@ def run_on_spark(
     runs = []
     for order in orders:
         checkpoint = Path(order.checkpoint)
-        moments = done_at(checkpoint / jobs.FLOW) if system == HEADRACE else _committed(checkpoint)
+        moments = _committed(checkpoint) if system == SPARK else done_at(checkpoint / jobs.FLOW)
         runs.append(SparkRun(moments, tuple(processors.at(moment) for moment in moments)))
     return runs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,13 +15,16 @@ from benchmarks.comparison import Compared, add_rates
 from benchmarks.flink.run import Steady
 from benchmarks.spark_runs import HEADRACE, SPARK, Place
 from benchmarks.state.inputs import CLOSING, Silences
+from benchmarks.state.jobs import FRAMES
 from benchmarks.state.systems import measure, results, small_batches
 from benchmarks.wheel.cases import Goal, say
 from benchmarks.wheel.inputs import Inputs
 
 PROCESS = Goal("process_vs_spark", 5.5)
+BY_ROW = "headrace, rows"
+VECTORISED = {BY_ROW: Goal("vectorised_vs_process", 3), SPARK: Goal("vectorised_vs_spark", 12)}
 GROWTH = Goal("timer_growth", 1.15, at_least=False)
-MEASUREMENTS = ("equal", "process", "growth")
+MEASUREMENTS = ("equal", "process", "vectorised", "growth")
 FEW, MANY = 10_000, 1_000_000
 SKIPPED = 6
 """The first batch fills the state, the second takes its rows and sets the timers; the next ones compile and fold."""
@@ -68,10 +72,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as folder:
         place = Place(Path(folder))
         if "equal" in names:
-            table.add_row("results", f"{check_equal(place):,} rows, equal in both", "", "", "", "")
+            table.add_row("results", f"{check_equal(place):,} rows, equal in all", "", "", "", "")
             table.add_section()
         if "process" in names:
             ratios |= _process(table, scale, place)
+            table.add_section()
+        if "vectorised" in names:
+            ratios |= _vectorised(table, scale, place)
             table.add_section()
         if "growth" in names:
             ratios[GROWTH.ratio] = _growth(table, scale, place)
@@ -79,24 +86,37 @@ def main() -> None:
 
 
 def check_equal(place: Place) -> int:
-    """How many rows both systems tell of keys that fall silent and come back; they must be the same."""
-    found = {system: results(system, EQUAL, place) for system in (HEADRACE, SPARK)}
+    """How many rows all systems tell of keys that fall silent and come back; they must be the same."""
+    found = {system: results(system, EQUAL, place) for system in (HEADRACE, FRAMES, SPARK)}
     ours = found[HEADRACE]
     silences = ours["silent_at"].count()
-    if silences in (0, ours.height) or not found[SPARK].equals(ours):
+    if silences in (0, ours.height) or not all(each.equals(ours) for each in found.values()):
         raise SystemExit(f"the systems disagree, so no rate means anything: {found}")
-    say(f"{ours.height:,} rows, {silences:,} of them silences, counts {ours['n'].sum():,}, equal in both")
+    say(f"{ours.height:,} rows, {silences:,} of them silences, counts {ours['n'].sum():,}, equal in all")
     return ours.height
 
 
 def _process(table: Table, scale: Scale, place: Place) -> dict[str, float]:
-    runs: dict[str, list[Steady]] = {HEADRACE: [], SPARK: []}
-    for turn in range(scale.runs):
-        for system, inputs in scale.inputs.items():
-            steady = measure(system, inputs, WARM, place)
-            runs[system].append(steady)
-            say(f"process, run {turn + 1} of {scale.runs}: {system} {steady.rows / steady.seconds:,.0f} rows/s")
+    runs = _measured("process", (HEADRACE, SPARK), scale, place)
     return add_rates(table, f"rows/s, {FEW:,} keys", Compared(runs), {SPARK: PROCESS})
+
+
+def _vectorised(table: Table, scale: Scale, place: Place) -> dict[str, float]:
+    """A process over frames beside the same one over rows, and beside Spark's."""
+    runs = _measured("vectorised", (FRAMES, HEADRACE, SPARK), scale, place)
+    compared = Compared({HEADRACE: runs[FRAMES], BY_ROW: runs[HEADRACE], SPARK: runs[SPARK]})
+    return add_rates(table, f"rows/s as frames, {FEW:,} keys", compared, VECTORISED)
+
+
+def _measured(name: str, systems: Sequence[str], scale: Scale, place: Place) -> dict[str, list[Steady]]:
+    """Runs of the systems in turns."""
+    runs: dict[str, list[Steady]] = {system: [] for system in systems}
+    for turn in range(scale.runs):
+        for system in systems:
+            steady = measure(system, scale.inputs[SPARK if system == SPARK else HEADRACE], WARM, place)
+            runs[system].append(steady)
+            say(f"{name}, run {turn + 1} of {scale.runs}: {system} {steady.rows / steady.seconds:,.0f} rows/s")
+    return runs
 
 
 def _growth(table: Table, scale: Scale, place: Place) -> float:

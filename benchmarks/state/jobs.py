@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
+import polars as pl
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -55,20 +57,48 @@ class Counting(hr.KeyedProcess):
         yield {"k": context.key, "n": self.seen.get(), "silent_at": timer.time}
 
 
+class CountingFrames(hr.FrameProcess):
+    """The same over the rows of many keys at once."""
+
+    seen = hr.value_state("BIGINT", keep_forever=True)
+    silent = hr.timer()
+
+    def __init__(self, silence: int) -> None:
+        self.silence = timedelta(minutes=silence)
+
+    def on_rows(self, frame: pl.DataFrame, context: Any) -> pl.DataFrame:
+        """Count, and put the timers off."""
+        n = pl.col("seen").fill_null(0) + pl.int_range(1, pl.len() + 1).over("k")
+        counted = frame.with_columns(n=n, silent=pl.col("ts") + self.silence, silent_at=None)
+        return counted.with_columns(seen="n", emit=pl.col("n") % EMIT_EVERY == 0)
+
+    def on_timers(self, frame: pl.DataFrame, context: Any) -> pl.DataFrame:
+        """Tell which keys have been silent."""
+        return frame.with_columns(n="seen", silent_at="fired_at")
+
+
 @hr.pipeline
-def counting(spark: SparkSession, order: Order) -> None:
+def counting(spark: SparkSession, order: Order, author: hr.KeyedProcess | hr.FrameProcess) -> None:
     """Headrace's job."""
     rows = hr.read_files(
         spark, order.rows, format="parquet", schema=SCHEMA, name="events", files_per_batch=FILES_PER_BATCH
     ).transform(hr.event_time("ts", out_of_order=DELAY))
-    author = Counting(f"{order.silence} minutes")
     step = hr.process("counting", author, key="k", output="k BIGINT, n BIGINT, silent_at TIMESTAMP").late(hr.drop())
     hr.write(FLOW, rows.transform(step).select("k", "n", "silent_at"), Discard(order.results))
 
 
 def run_headrace(spark: SparkSession, order: Order) -> None:
-    """Headrace."""
-    counting.run(checkpoint=order.checkpoint, mode=hr.available_now(), spark=spark, order=order)
+    """Headrace, row by row."""
+    _run(spark, order, Counting(f"{order.silence} minutes"))
+
+
+def run_frames(spark: SparkSession, order: Order) -> None:
+    """Headrace, a frame a turn."""
+    _run(spark, order, CountingFrames(order.silence))
+
+
+def _run(spark: SparkSession, order: Order, author: hr.KeyedProcess | hr.FrameProcess) -> None:
+    counting.run(checkpoint=order.checkpoint, mode=hr.available_now(), spark=spark, order=order, author=author)
 
 
 class CountingOnSpark(StatefulProcessor):
@@ -128,4 +158,9 @@ def run_spark(spark: SparkSession, order: Order) -> None:
     run_to_end(results, order.checkpoint, order.results)
 
 
-RUNS: Mapping[str, Callable[[SparkSession, Order], None]] = {"headrace": run_headrace, "spark": run_spark}
+FRAMES = "headrace, frames"
+RUNS: Mapping[str, Callable[[SparkSession, Order], None]] = {
+    "headrace": run_headrace,
+    FRAMES: run_frames,
+    "spark": run_spark,
+}

@@ -2,7 +2,7 @@
 
 from . import detectors
 from .connectors.base.sink import BatchIdentity, Sink, Written
-from .connectors.debezium.changes import debezium_changes
+from .connectors.debezium.changes import canal_changes, debezium_changes, maxwell_changes, upsert_changes
 from .connectors.delta.sink import to_delta
 from .connectors.delta.source import read_delta
 from .connectors.delta.table import delta_table
@@ -50,6 +50,7 @@ from .operators.patterns import skip
 from .operators.patterns.chain import group
 from .operators.patterns.pattern import pattern, pattern_rules
 from .operators.process.errors import retry
+from .operators.process.frame_process import FrameProcess, timer
 from .operators.process.keyed_process import (
     KeyedProcess,
     aggregating_state,
@@ -64,21 +65,12 @@ from .operators.process.rules import rules
 from .operators.tables.materialize import materialize
 from .operators.tables.table_aggregate import table_aggregate
 from .operators.tables.table_join import table_join
-from .operators.windows.combined_triggers import all_of, any_of, once, then
-from .operators.windows.emission import (
-    accumulating,
-    after_rows,
-    discarding,
-    every,
-    on_close,
-    on_update,
-    retracting,
-    when,
-)
+from .operators.windows.emission import accumulating, discarding, on_close, on_update, previews, retracting
 from .operators.windows.fixed_windows import cumulating, hopping, tumbling
 from .operators.windows.session_windows import session
 from .operators.windows.sliding_windows import sliding
 from .operators.windows.triggered_windows import counting, global_window
+from .operators.windows.triggers import after_rows, all_of, any_of, every, once, then, when
 from .runtime.bounded import over
 from .runtime.modes import available_now, micro_batch
 from .runtime.pipeline import pipeline
@@ -93,6 +85,7 @@ __all__ = [
     "Accumulator",
     "BatchIdentity",
     "DefinitionError",
+    "FrameProcess",
     "HeadraceError",
     "KeyedProcess",
     "Payments",
@@ -108,6 +101,7 @@ __all__ = [
     "breaker",
     "broadcast_join",
     "cache",
+    "canal_changes",
     "collect_list",
     "collect_set",
     "counting",
@@ -136,6 +130,7 @@ __all__ = [
     "lookup",
     "map_state",
     "materialize",
+    "maxwell_changes",
     "memory",
     "micro_batch",
     "on_close",
@@ -151,6 +146,7 @@ __all__ = [
     "postgres_lookup",
     "postgres_table",
     "preview",
+    "previews",
     "process",
     "processing_time",
     "read_delta",
@@ -178,6 +174,7 @@ __all__ = [
     "table_join",
     "temporal_join",
     "then",
+    "timer",
     "to_console",
     "to_delta",
     "to_files",
@@ -192,6 +189,7 @@ __all__ = [
     "tumbling",
     "tumbling_window",
     "update_for",
+    "upsert_changes",
     "valid_times",
     "value_state",
     "when",

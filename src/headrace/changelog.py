@@ -50,11 +50,11 @@ def is_setting() -> pl.Expr:
     return pl.col(CHANGE).is_in(SETTING)
 
 
-def check_free(columns: Iterable[str], place: str, advice: str) -> None:
+def check_free(columns: Iterable[str], place: str, advice: str, taken: Iterable[str] = DATABASE_CHANGELOG) -> None:
     """Refuse columns of a table that have the names of those that a changelog adds."""
-    taken = sorted(DATABASE_CHANGELOG.keys() & set(columns))
-    if taken:
-        raise DefinitionError("COLUMN_EXISTS", f"{place}: {taken[0]!r} is also a column of every changelog. {advice}.")
+    found = sorted(set(taken) & set(columns))
+    if found:
+        raise DefinitionError("COLUMN_EXISTS", f"{place}: {found[0]!r} is also a column of every changelog. {advice}.")
 
 
 def check_changelog(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import traceback
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType
 
 import headrace as hr
 from headrace.observe import history
+from headrace.observe.status import statuses
 
 hourly = hr.tumbling("hourly", size="1 hour", key="account").agg(spent="sum(amount)").late(hr.side_output())
 daily = hr.tumbling("daily", size="1 day", key="account").agg(total="sum(spent)", hours="count(*)").late(hr.drop())
@@ -138,3 +143,86 @@ def test_a_batch_that_runs_again_gets_the_same_time_before_and_after_a_step_and_
     moments = tuple(ASKED.values())
     assert main.batches[again] == [[("a", *moments)]] * 2
     assert late.batches[again] == [[(moments[0], *moments)]] * 2
+
+
+@F.udf(DoubleType())
+def inverse(amount: float) -> float:
+    """Fails at zero."""
+    return 1 / amount
+
+
+class Inverse(hr.KeyedProcess):
+    """Fails at zero as well."""
+
+    def on_row(self, row: Any, context: Any) -> Iterator[dict[str, Any]]:
+        """Give the inverse of an amount."""
+        yield {"k": row.account, "n": 1 / row.amount}
+
+
+def by_udf(rows: DataFrame) -> DataFrame:
+    """Calls the function in a frame."""
+    return rows.select(inverse("amount"))
+
+
+def by_step(rows: DataFrame) -> DataFrame:
+    """Calls it in a step, which stops by default."""
+    return hr.process("inverse", Inverse, key="account", output="k STRING, n DOUBLE").late(hr.drop())(rows)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("calls", "begins", "frame"),
+    [
+        (by_udf, "[BATCH_FAILED] flow 'fails', batch 0: a task failed", "in inverse\n    return 1 / amount\n"),
+        (
+            by_step,
+            "[PROCESS_FAILED] step 'inverse', key 'a': Inverse.on_row failed: ZeroDivisionError: float division",
+            'in on_row\n    yield {"k": row.account, "n": 1 / row.amount}\n',
+        ),
+    ],
+)
+def test_an_error_in_the_authors_function_is_shown_as_their_traceback(
+    calls: Callable[[DataFrame], DataFrame], begins: str, frame: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    landing = tmp_path / "in"
+    landing.mkdir()
+    drop_file(landing, "1.json", ("a", 0.0, "01T10:05"))
+
+    @hr.pipeline
+    def fails(spark: SparkSession) -> None:
+        rows = hr.read_files(spark, landing, format="json", schema="account STRING, amount DOUBLE, at TIMESTAMP")
+        hr.write("fails", calls(rows.transform(hr.event_time("at"))), hr.to_memory("fails"))
+
+    with pytest.raises(hr.HeadraceError) as raised:
+        fails.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(), spark=spark)
+    said = str(raised.value)
+    assert said.startswith(begins)
+    assert said.count('  File "') == 1
+    assert frame in said
+    assert said.endswith("ZeroDivisionError: float division by zero")
+    screen = "".join(traceback.format_exception(raised.value))
+    assert [line for line in screen.splitlines() if "Py4J" in line or line.startswith("\tat ")] == []
+
+
+@pytest.mark.spark
+def test_files_that_a_batch_may_not_take_yet_are_unread_and_a_run_shows_its_progress(
+    tmp_path: Path, spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    landing, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    landing.mkdir()
+    for number in range(5):
+        drop_file(landing, f"{number}.json", ("a", 1.0, "01T10:05"))
+
+    @hr.pipeline
+    def capped(spark: SparkSession) -> None:
+        schema = "account STRING, amount DOUBLE, at TIMESTAMP"
+        rows = hr.read_files(spark, landing, format="json", schema=schema, files_per_batch=2)
+        hr.write("capped", rows, hr.to_memory("capped"))
+
+    capped.run(checkpoint=checkpoint, mode=hr.available_now(), spark=spark)
+    assert [entry.unread["in"] for entry in history.read(checkpoint / "capped")] == [3, 1, 0]
+    assert capfd.readouterr().err.splitlines()[-1].startswith("capped: batch 2, 5 rows read, ")
+    drop_file(landing, "5.json", ("a", 1.0, "01T10:05"))
+    capped.run(checkpoint=checkpoint, mode=hr.available_now(), spark=spark, progress=False)
+    assert [flow.read for flow in statuses(checkpoint)] == [6]
+    assert "capped" not in capfd.readouterr().err

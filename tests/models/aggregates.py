@@ -169,6 +169,15 @@ NUMBERS: dict[str, Callable[[Sequence[Row]], Any]] = {
 }
 """For numbers; floats to a billionth."""
 
+COMPUTED: dict[str, Callable[[Sequence[Row]], Any]] = {
+    "sum(x) / count(*)": lambda rows: total(rows) / len(rows) if known(rows) else None,
+    "max(x) - min(x)": lambda rows: known(rows)[-1] - known(rows)[0] if known(rows) else None,
+    "count(*) % 3 + count(x)": lambda rows: len(rows) % 3 + len(known(rows)),
+    "coalesce(sum(x) FILTER (WHERE x > 5), 0)": lambda rows: sum(value for value in known(rows) if value > 5),
+    "sum(x * 3 - 1)": lambda rows: sum(value * 3 - 1 for value in known(rows)) if known(rows) else None,
+}
+"""Expressions in and around aggregates, of whole numbers."""
+
 
 def _finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)

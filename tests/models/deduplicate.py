@@ -24,3 +24,31 @@ def kept(given: list[list[At]], within: int, *, key: str = "account") -> list[di
             if all(abs(row.time - other.time) >= within for other in same):  # type: ignore[operator]
                 found.append(row)
     return [dict(row.columns) for row in found]
+
+
+def last(rows: list[At], within: int, *, key: str = "account") -> list[dict[str, Any]]:
+    """The rows that stand after all have arrived: each row takes the last one back, unless that is too old or later."""
+    current: dict[Any, At] = {}
+    standing: list[At] = []
+    for row in rows:
+        known = current.get(row.columns[key])
+        if known is not None and row.time < known.time:  # type: ignore[operator]
+            continue
+        if known is not None and row.time - known.time < within:  # type: ignore[operator]
+            standing.remove(known)
+        standing.append(row)
+        current[row.columns[key]] = row
+    return [dict(row.columns) for row in standing]
+
+
+def standing(changes: Iterable[dict[str, Any]], columns: Iterable[str]) -> list[dict[str, Any]]:
+    """The rows that a changelog leaves; it takes back only what it has given."""
+    found: list[dict[str, Any]] = []
+    names = list(columns)
+    for change in changes:
+        row = {name: change[name] for name in names}
+        if change["change"] == "update_before":
+            found.remove(row)
+        else:
+            found.append(row)
+    return found

@@ -66,6 +66,7 @@ ONE_INPUT = {
     .emit(hr.after_rows(2))
     .panes(hr.discarding()),
     "deduplicate": hr.deduplicate("s", key="user", within="3 minutes"),
+    "deduplicate, last": hr.deduplicate("s", key="user", within="3 minutes", keep="last"),
     "pattern": _pair(1, 2),
     "process": hr.process("s", Counts, key="user", output="user STRING, n INT, said STRING"),
 }

@@ -39,6 +39,10 @@ class Watched:
     keyed: bool = True
     by_event_time: bool = False
     """Whether previews go by event time, and not by the clock."""
+    late_rows: int | None = None
+    """How many late rows a correction needs; those left are shown when the window takes no more."""
+    closes: bool = True
+    """Whether a window is shown when it closes."""
     windows: dict[Place, Window] = field(default_factory=lambda: defaultdict(Window))
     late: list[tuple[Event, int]] = field(default_factory=list)
     """The rows that no window takes, and how far they are behind the watermark."""
@@ -52,19 +56,24 @@ class Watched:
         """A batch whose watermark and clock are these: windows close, rows come, previews and corrections leave."""
         for (_, _, end), window in self.windows.items():
             if end <= watermark and not window.closed:
-                self._tell(window, "on_time")
+                if self.closes:
+                    self._tell(window, "on_time")
                 window.closed = True
+                window.preview_at = None
         now = watermark if self.by_event_time else clock
         touched = [place for row in rows for place in self._take(row, watermark)]
         for place in dict.fromkeys(touched):
             window = self.windows[place]
             if place[2] <= watermark:
-                self._tell(window, "late")
                 window.closed = True
+                if self.late_rows is None or len(window.unseen) >= self.late_rows:
+                    self._tell(window, "late")
             elif self.every is not None and window.preview_at is None:
                 passed = max(now, place[1]) if self.by_event_time else now
                 window.preview_at = (passed // self.every + 1) * self.every
-        for window in self.windows.values():
+        for (_, _, end), window in self.windows.items():
+            if self.late_rows is not None and end + self.correctable <= watermark and window.unseen:
+                self._tell(window, "late")
             if window.preview_at is not None and window.preview_at <= now:
                 self._tell(window, "early")
 

@@ -73,7 +73,9 @@ def main() -> None:
     hold_leases_for_a_shorter_time()
     answers = sys.stdout
     sys.stdout = sys.stderr
-    spark = hr.spark_session("fork", master="local[2,4]", quick_start=True, connectors=("delta",))
+    # Two drivers, for hours: their rows are few.
+    memory = {"spark.driver.memory": "1g"}
+    spark = hr.spark_session("fork", master="local[2,4]", quick_start=True, connectors=("delta",), settings=memory)
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(run(spark, **json.loads(line))), file=answers, flush=True)

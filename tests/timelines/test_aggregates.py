@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -181,4 +181,134 @@ def test_over_no_value_lists_are_empty_and_everything_else_is_null() -> None:
                 mean=1.0,
             ),
         ),
+    )
+
+
+@pytest.mark.spark
+def test_whole_rows_structs_and_lists_are_values_like_any_other() -> None:
+    step = hr.tumbling("rows", size="1 hour", key="account").agg(
+        last="last(struct(*))",
+        dearest="max_by(struct(shop, tags AS labels), x)",
+        tags="first(tags)",
+        shops=hr.collect_list("shop", at_most=2),
+        top=hr.top("x", n=2, of="shop"),
+        rows=hr.top("x", n=1, of="struct(x, tags)"),
+    )
+    bakery, mill = {"name": "bakery", "at": datetime(2026, 1, 1, tzinfo=UTC)}, {"name": "mill", "at": None}
+    timeline(
+        step.late(hr.drop()),
+        at("10:05", account="a", x=4.0, shop=bakery, tags=["t", None]),
+        batch(),
+        at("10:06", account="a", x=4.0, shop=mill, tags=[]),
+        at("10:04", account="a", x=float("inf"), shop=None, tags=None),
+        crash(),
+        batch(),
+        at("10:07", account="a", x=None, shop=mill, tags=["z"]),
+        watermark("11:00"),
+        expect(
+            account="a",
+            last={
+                "account": "a",
+                "x": None,
+                "shop": mill,
+                "tags": ["z"],
+                "at": "10:07",
+            },
+            dearest={"shop": None, "labels": None},
+            tags=None,
+            shops=[bakery, mill],
+            top=[{"x": float("inf"), "shop": None}, {"x": 4.0, "shop": bakery}],
+            rows=[{"x": float("inf"), "struct(x, tags)": {"x": float("inf"), "tags": None}}],
+        ),
+    )
+
+
+@pytest.mark.spark
+def test_results_are_computed_from_several_aggregates_and_products_are_exact() -> None:
+    step = hr.tumbling("sums", size="1 hour", key="account").agg(
+        paid="sum(price * pieces)",
+        mean="sum(price) / count(*)",
+        spread="max(price) - min(price)",
+        share="count(*) FILTER (WHERE day = DATE '2026-01-02') / nullif(count(*), 0)",
+        label="CASE WHEN count(*) > 2 THEN 'many ' || max(upper(trim(account))) ELSE 'few' END",
+        months="count(DISTINCT year(day) * 100 + month(day))",
+        even="count(*) FILTER (WHERE pieces % 2 = 0)",
+        unread="sum(CAST(left(text, 2) AS INT))",
+    )
+    timeline(
+        step.late(hr.update_for("1 hour")),
+        at("10:05", account=" a ", price=3_000_000_000, pieces=2_000_000_000, day=date(2026, 1, 2), text="12 x"),
+        batch(),
+        at("10:06", account=" a ", price=5, pieces=None, day=date(2026, 1, 31), text="x"),
+        crash(),
+        batch(),
+        watermark("11:00"),
+        expect(
+            account=" a ",
+            paid=6_000_000_000_000_000_000,
+            mean=1_500_000_002.5,
+            spread=2_999_999_995,
+            share=0.5,
+            label="few",
+            months=1,
+            even=1,
+            unread=12,
+        ),
+        at("10:07", account=" a ", price=1, pieces=1, day=date(2026, 2, 1), text=None),
+        batch(),
+        expect(
+            account=" a ",
+            paid=6_000_000_000_000_000_001,
+            mean=3_000_000_006 / 3,
+            spread=2_999_999_999,
+            share=1 / 3,
+            label="many A",
+            months=2,
+            even=1,
+            unread=12,
+            revision=1,
+        ),
+    )
+
+
+@pytest.mark.parametrize("text", ["max(x) - min(x)", "sum(x * x)", "sum(x) + 1"])
+def test_whole_numbers_in_and_around_aggregates_that_do_not_fit_are_an_error_with_the_key(text: str) -> None:
+    step = hr.tumbling("sums", size="1 hour", key="account").agg(s=text).late(hr.drop())
+    with pytest.raises(hr.HeadraceError, match=r"\[SUM_OVERFLOW\] step 'sums': s = .* for key 'a' is beyond .* BIGINT"):
+        play(
+            step,
+            at("10:05", account="a", x=2**63 - 1),
+            batch(),
+            at("10:05", account="a", x=-3),
+            at("10:05", account="a", x=3),
+            watermark("11:00"),
+        )
+
+
+@pytest.mark.spark
+def test_measures_and_conditions_of_a_pattern_compute_with_the_same_functions() -> None:
+    step = (
+        hr.pattern("raises", key="account")
+        .begin("low", "price % 2 = 1")
+        .followed_by("high", "price / low.price >= 2 AND left(shop, 1) = left(low.shop, 1)")
+        .within("1 hour")
+        .select(
+            factor="high.price / low.price",
+            paid="sum(low.price * low.pieces) + sum(high.price * high.pieces)",
+            days="datediff(high.day, low.day)",
+            shops="low.shop || '-' || last(high.shop)",
+            rest="nullif(high.price % low.price, 0)",
+        )
+    )
+    timeline(
+        step.late(hr.drop()),
+        at("10:00", account="a", price=3, pieces=2, shop="mill", day=date(2026, 1, 31)),
+        at("10:01", account="a", price=4, pieces=1, shop="mall", day=date(2026, 2, 1)),
+        watermark("10:02"),
+        crash(),
+        batch(),
+        at("10:02", account="a", price=8, pieces=1, shop="bakery", day=date(2026, 2, 1)),
+        at("10:03", account="a", price=8, pieces=1, shop="mall", day=date(2026, 2, 2)),
+        watermark("10:04"),
+        expect(account="a", factor=8 / 3, paid=14, days=2, shops="mill-mall", rest=2),
     )

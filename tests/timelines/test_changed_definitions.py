@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
+import polars as pl
 import pytest
 
 import headrace as hr
@@ -74,3 +76,45 @@ def test_the_state_is_written_anew_once(flow: Flow) -> None:
     assert first >= 1
     assert written.count(1) == first
     assert written[-1] == 0
+
+
+class ByRow(hr.KeyedProcess):
+    """Counts the rows of an account and tells the count when it falls silent."""
+
+    seen = hr.value_state("BIGINT", ttl="1 day")
+
+    def on_row(self, row: Any, context: Any) -> None:
+        self.seen.set((self.seen.get() or 0) + 1)
+        context.set_timer("silent", after="20 minutes")
+
+    def on_timer(self, timer: Any, context: Any) -> Any:
+        yield {"account": context.key, "seen": self.seen.get()}
+
+
+class ByFrame(hr.FrameProcess):
+    """The same over frames."""
+
+    seen = hr.value_state("BIGINT", ttl="1 day")
+    silent = hr.timer()
+
+    def on_rows(self, frame: pl.DataFrame, context: Any) -> pl.DataFrame:
+        seen = pl.col("seen").fill_null(0) + pl.int_range(1, pl.len() + 1).over("account")
+        return frame.with_columns(seen=seen, silent=pl.col("at") + timedelta(minutes=20), emit=False)
+
+    def on_timers(self, frame: pl.DataFrame, context: Any) -> pl.DataFrame:
+        return frame
+
+
+@pytest.mark.parametrize(("first", "then"), [(ByRow, ByFrame), (ByFrame, ByRow), (ByFrame, ByFrame)])
+def test_a_process_goes_on_over_frames_where_it_was_row_by_row_and_back(flow: Flow, first: Any, then: Any) -> None:
+    before, after = (
+        hr.process("counts", each, key="account", output="account STRING, seen BIGINT").late(hr.drop())
+        for each in (first, then)
+    )
+    assert before.fingerprint == after.fingerprint
+    again = [at("10:12", account="a7", amount=1.0)]
+    assert flow.run(before, (ROWS, "10:00"), (again, "10:10"), ((), "10:15")) == []
+    told = flow.run(after, ([at("10:20", account="a9", amount=1.0)], "10:16"), ((), "10:26"), ((), "11:00"))
+    counts = {(row["account"], row["seen"], row["at"].minute) for row in told}
+    others = {(f"a{number}", 1, 25) for number in range(20) if number not in (7, 9)}
+    assert counts == {*others, ("a7", 2, 32), ("a9", 2, 40)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -63,3 +64,36 @@ def test_every_key_leaves_once_when_the_duration_covers_all_its_rows(
     time = hr.event_time("at", out_of_order="10 minutes")
     played = play(step, *split(rows, cuts, crashes), batch(), event_time=time)
     assert sorted(row["account"] for row in played.main) == sorted({row.columns["account"] for row in rows})
+
+
+def last_step(within: int, late: Any) -> Any:
+    return hr.deduplicate("last", key="account", within=f"{within} seconds", keep="last").late(late)
+
+
+@examples(12)
+@given(seed=seeds, within=durations, pace=st.sampled_from([1, 11]), cuts=places, crashes=places)
+def test_the_last_row_of_a_key_is_corrected_as_the_model_says_whatever_the_batches(
+    seed: int, within: int, pace: int, cuts: set[int], crashes: set[int]
+) -> None:
+    rows = sliding.numbered(make_input(seed, rows=ROWS, pace=pace, disorder=600))
+    time = hr.event_time("at", out_of_order="10 minutes")
+    played = play(last_step(within, hr.side_output()), *split(rows, cuts, crashes), batch(), event_time=time)
+    assert numbers(model.standing(played.main, ["number"])) == numbers(model.last(rows, within * SECOND))
+    changes = {(row["account"], row["position"], row["change"]) for row in played.main}
+    assert len(changes) == len(played.main)
+    assert played.late == []
+
+
+@examples(8)
+@given(seed=seeds, within=durations, cuts=places, crashes=places, parts=st.integers(1, 4))
+def test_rows_that_are_late_correct_the_last_row_as_long_as_they_may(
+    seed: int, within: int, cuts: set[int], crashes: set[int], parts: int
+) -> None:
+    """However partitions are mixed, what stands last of a key is its last row; no two rows have the same time."""
+    given = sliding.numbered(make_input(seed, rows=ROWS, disorder=600, partitions=parts))
+    rows = [replace(row, time=row.time + row.columns["number"]) for row in given]
+    played = play(last_step(within, hr.update_for("10 minutes")), *split(rows, cuts, crashes), batch())
+    table = {row["account"]: row["number"] for row in played.main if row["change"] != "update_before"}
+    latest = sorted(rows, key=lambda row: row.time or 0)
+    assert table == {row.columns["account"]: row.columns["number"] for row in latest}
+    assert played.late == []

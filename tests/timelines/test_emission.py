@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import headrace as hr
+from headrace.errors import DefinitionError
 from headrace.testing import at, batch, clock, crash, expect, play, row, timeline, watermark
 
 hourly = hr.tumbling("hourly", size="1 hour", key="account").agg(n="count(*)", spent="sum(amount)")
@@ -283,3 +285,120 @@ def test_a_step_prints_itself_as_the_code_that_makes_it() -> None:
         "hr.tumbling('hourly', size='1 hour', key='account').agg(n='count(*)', spent='sum(amount)')"
         ".emit(hr.on_close(early=hr.every('10 seconds'))).late(hr.update_for('5 minutes')).panes(hr.discarding())"
     )
+
+
+def spend(emission: Any, late: Any, **more: Any) -> Any:
+    step = hr.hopping("w", size="1 hour", every="30 minutes", key="account", **more).agg(n="count(*)")
+    return step.emit(emission).late(late)
+
+
+@pytest.mark.spark
+def test_late_rows_correct_a_window_when_so_many_have_come_and_when_its_time_for_corrections_is_over() -> None:
+    timeline(
+        spend(hr.on_close(late=hr.after_rows(3)), hr.update_for("1 hour")),
+        at("10:05", account="a"),
+        watermark("11:00"),
+        expect(
+            row(window="09:30/10:30", n=1, pane="on_time", revision=0),
+            row(window="10:00/11:00", n=1, pane="on_time", revision=0),
+        ),
+        at("10:06", account="a"),
+        at("10:35", account="a"),
+        crash(),
+        batch(),
+        expect(),
+        at("10:36", account="a"),
+        batch(),
+        expect(window="10:00/11:00", n=4, pane="late", revision=1),
+        crash(),
+        watermark("11:29"),
+        expect(),
+        watermark("11:30"),  # the first window takes no more rows, and shows the one that was left
+        expect(
+            row(window="09:30/10:30", n=2, pane="late", revision=1),
+            row(window="10:30/11:30", n=2, pane="on_time", revision=0),
+        ),
+        watermark("15:00"),
+        expect(),
+    )
+
+
+@pytest.mark.spark
+def test_a_window_of_late_rows_alone_waits_for_as_many() -> None:
+    timeline(
+        spend(hr.on_close(late=hr.after_rows(2)), hr.update_for("1 hour")).panes(hr.retracting()),
+        at("11:30", account="b"),
+        watermark("11:00"),
+        at("10:15", account="a"),
+        batch(),
+        expect(),
+        watermark("11:30"),
+        expect(account="a", window="09:30/10:30", n=1, pane="late", revision=0, change="insert"),
+        at("10:40", account="a"),
+        batch(),
+        expect(row(account="a", window="10:00/11:00", n=2, pane="late", revision=0, change="insert")),
+        watermark("12:30"),
+        expect(
+            row(account="a", window="10:30/11:30", n=1, pane="late", revision=0, change="insert"),
+            row(account="b", window="11:00/12:00", n=1, pane="on_time", revision=0, change="insert"),
+            row(account="b", window="11:30/12:30", n=1, pane="on_time", revision=0, change="insert"),
+        ),
+    )
+
+
+@pytest.mark.spark
+def test_only_previews_are_emitted_and_nothing_when_a_window_closes_or_a_key_expires() -> None:
+    timeline(
+        hr.tumbling("w", size="1 hour", key=None)
+        .agg(n="count(*)")
+        .emit(hr.previews(hr.after_rows(2)))
+        .late(hr.update_for("1 hour")),
+        at("10:01"),
+        at("10:02"),
+        batch(),
+        expect(window="10:00/11:00", n=2, pane="early", revision=0),
+        at("10:03"),
+        watermark("11:00"),
+        expect(),
+        at("10:04"),
+        batch(),
+        expect(window="10:00/11:00", n=4, pane="late", revision=1),
+        watermark("15:00"),
+        expect(),
+    )
+    timeline(
+        hr.global_window("g", key=None, ttl="1 hour")
+        .agg(n="count(*)")
+        .emit(hr.previews(hr.once(hr.after_rows(2))))
+        .late(hr.drop()),
+        at("10:01"),
+        at("10:02"),
+        at("10:03"),
+        watermark("15:00"),
+        expect(window="10:01/10:02:00.000001", n=2, pane="early", revision=0),
+    )
+
+
+after_two, by_time = hr.after_rows(2), hr.every("1 minute")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: hr.on_close(late=by_time),  # type: ignore[arg-type]
+        lambda: hr.session("s", gap="1 minute", key="a").emit(hr.on_close(late=after_two)),
+        lambda: hr.session("s", gap="1 minute", key="a").emit(hr.previews(after_two)),
+        lambda: hr.sliding("s", size="1 minute", key="a").emit(hr.previews(after_two)),
+        lambda: hr.sliding("s", size="1 minute", key="a").emit(hr.on_close(late=after_two)),
+        lambda: hr.tumbling("s", size="1 minute", key="a").emit(hr.previews(hr.when("n > 1"))),
+        lambda: hr.global_window("s", key="a", ttl="1 day").emit(hr.on_close(late=after_two)),
+    ],
+)
+def test_what_a_window_cannot_emit_is_refused(make: Callable[[], Any]) -> None:
+    with pytest.raises(DefinitionError, match=r"\[EMISSION_UNKNOWN\]"):
+        make()
+
+
+def test_corrections_after_rows_need_a_policy_that_takes_late_rows() -> None:
+    with pytest.raises(DefinitionError, match=r"\[CORRECTIONS_MISSING\]"):
+        play(spend(hr.on_close(late=hr.after_rows(2)), hr.drop()), at("10:00", account="a"))

@@ -559,3 +559,57 @@ def test_amounts_may_be_decimals() -> None:
         watermark("12:00"),
         expect(k="x", mean=Decimal("1.250000"), taken=Decimal("12.51")),
     )
+
+
+@pytest.mark.spark
+def test_whole_rows_structs_and_lists_are_measures() -> None:
+    step = abc().select(
+        began="struct(a.*)",
+        first="first(struct(b.*))",
+        last="last(struct(b.n, b.tags AS labels))",
+        tags="b.tags",
+        both="struct(a.n AS n, last(b.shop) AS shop)",
+    )
+    shop = {"name": "mill", "opened": datetime(2026, 1, 1, tzinfo=UTC)}
+    began = {"k": "x", "kind": "a", "n": 1, "tags": None, "shop": shop, "at": "10:00"}
+    first = {**began, "kind": "b", "n": 2, "tags": ["s", None], "shop": None}
+    timeline(
+        step.late(hr.drop()),
+        at("10:00", k="x", kind="a", n=1, tags=None, shop=shop),
+        batch(),
+        at("10:01", k="x", kind="b", n=2, tags=["s", None], shop=None),
+        watermark("10:01:30"),
+        crash(),
+        batch(),
+        at("10:02", k="x", kind="b", n=3, tags=[], shop=shop),
+        at("10:03", k="x", kind="c", n=0, tags=None, shop=None),
+        watermark("10:04"),
+        expect(
+            k="x",
+            began=began,
+            first={**first, "at": "10:01"},
+            last={"n": 3, "labels": []},
+            tags=[],
+            both={"n": 1, "shop": shop},
+        ),
+    )
+    timeline(
+        step.late(hr.drop()),
+        at("10:00", k="x", kind="a", n=1, tags=None, shop=shop),
+        watermark("12:00"),
+        expect(
+            k="x",
+            began=began,
+            first=None,
+            last=None,
+            tags=None,
+            both={"n": 1, "shop": None},
+            waited_for="b",
+            output="timed_out",
+        ),
+    )
+
+
+def test_a_whole_row_names_its_step() -> None:
+    with pytest.raises(hr.DefinitionError, match=r"\[STEP_MISSING\] measure 'm': .* Write it as in 'a.\*'"):
+        play(abc().select(m="struct(*)").late(hr.drop()), at("10:00", k="x", kind="a", n=1))

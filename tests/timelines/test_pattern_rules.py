@@ -199,3 +199,21 @@ def test_why_a_rule_is_bad_is_said() -> None:
         "[PATTERN_UNREADABLE",
     ]
     assert [json.loads(letter["raw"])["rule_id"] for letter in played.dead_letters] == ["r0", "r1", "r2"]
+
+
+@pytest.mark.spark
+def test_whole_rows_and_lists_are_measures_of_a_rule() -> None:
+    made = pattern("rule", key="k").begin("a", "kind = 'a'").followed_by("b", "kind = 'b'").within("10 minutes")
+    text = made.select(began="struct(a.n, a.tags)", tags="b.tags").to_json()
+    output = "began STRUCT<n: BIGINT, tags: ARRAY<STRING>>, tags ARRAY<STRING>"
+    timeline(
+        pattern_rules("alerts", key="k", output=output, rules=rules(key="rule_id")).late(hr.drop()),
+        rule("10:00", "ab", text),
+        at("10:01", k="x", kind="a", n=1, tags=["s", None]),
+        watermark("10:01:30"),
+        crash(),
+        batch(),
+        at("10:02", k="x", kind="b", n=2, tags=[]),
+        watermark("10:30"),
+        expect(k="x", rule="ab", began={"n": 1, "tags": ["s", None]}, tags=[]),
+    )

@@ -75,6 +75,35 @@ def test_each_window_is_shown_when_the_time_says_until_it_closes(
 
 
 @by_time
+@pytest.mark.parametrize("kind", KINDS)
+@examples(4)
+@given(
+    given_moves=moves(ahead=12, behind=20, further=6),
+    panes=st.sampled_from([hr.accumulating(), hr.discarding(), hr.retracting()]),
+    rows=st.integers(1, 4),
+    late=st.sampled_from([None, "5 minutes", "30 minutes"]),
+)
+def test_each_window_is_shown_only_before_it_closes_or_corrected_after_so_many_rows(
+    kind: str, time: str, given_moves: list[Move], panes: Any, rows: int, late: str | None
+) -> None:
+    step, covering = KINDS[kind]
+    every, early = PREVIEWS[time]
+    policy = hr.side_output() if late is None else hr.update_for(late)
+    watched = Watched(covering, policy.correctable, every, panes.kind, bool(step.key), time == "by event time")
+    emission = hr.previews(early)
+    if late is None:
+        watched.closes = False
+    else:
+        watched.late_rows, emission = rows, hr.on_close(early=early, late=hr.after_rows(rows))
+    elements = played(given_moves, watched.batch)
+    found = play(step.agg(**AGGREGATES).emit(emission).panes(panes).late(policy), *elements)
+    by_window: defaultdict[Place, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in found.main:
+        by_window[place(row)].append(shown(row))
+    assert by_window == {window: results for window, results in watched.results.items() if results}
+
+
+@by_time
 @pytest.mark.parametrize("key", ["account", None])
 @examples(6)
 @given(given_moves=moves(ahead=8, behind=12, further=5))

@@ -73,6 +73,34 @@ def test_rows_of_a_key_come_in_the_order_of_event_time_whatever_their_arrival() 
 
 
 @pytest.mark.spark
+def test_without_a_key_the_whole_stream_has_one_state_and_one_order_of_time() -> None:
+    class Pairs(hr.KeyedProcess):
+        last = hr.value_state("STRING", ttl="1 day")
+
+        def on_row(self, row: Any, context: Any) -> Iterator[Any]:
+            yield {"user": context.key, "said": f"{self.last.get()} {row.user}"}
+            self.last.set(row.user)
+            context.set_timer("quiet", after="10 minutes")
+
+        def on_timer(self, timer: Any, context: Any) -> Iterator[Any]:
+            yield {"said": f"quiet after {self.last.get()}"}
+
+    timeline(
+        step_of(Pairs, key=None),
+        at("10:02", user="b", partition=1),
+        at("10:01", user="a", partition=0),
+        crash(),
+        at("10:03", user=None, partition=2),
+        batch(),
+        watermark("10:05"),
+        expect(*(row(user=None, said=said) for said in ("None a", "a b", "b None"))),
+        crash(),
+        watermark("10:30"),
+        expect(user=None, said="quiet after None", at="10:13"),
+    )
+
+
+@pytest.mark.spark
 def test_a_crash_between_and_within_batches_changes_nothing() -> None:
     timeline(
         step_of(Numbers),

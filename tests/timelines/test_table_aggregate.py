@@ -379,3 +379,27 @@ def test_results_that_are_replaced_without_being_taken_back_are_refused() -> Non
     totals = hr.table_aggregate("totals", key="account").agg(total="sum(spent)")
     with pytest.raises(hr.DefinitionError, match=r"\[CHANGELOG_EXPECTED\] .* no change"):
         play((hourly, totals), at("10:05", account="a", amount=1.0))
+
+
+def test_exact_products_are_added_and_taken_back() -> None:
+    step = table_aggregate("spend", key="shop", row_key="id").agg(total="sum(amount * 3 - 1)", n="count(amount)")
+    timeline(
+        step,
+        order(1, "insert", 1, "s", 2**62),
+        order(2, "insert", 2, "s", -(2**62)),
+        batch(),
+        expect(row(shop="s", total=-2, n=2, change="insert")),
+        order(3, "insert", 3, "s", 5),
+        order(4, "delete", 2, "s", -(2**62)),
+        order(5, "delete", 1, "s", 2**62),
+        crash(),
+        batch(),
+        expect(
+            row(shop="s", total=-2, n=2, change="update_before"), row(shop="s", total=14, n=1, change="update_after")
+        ),
+    )
+
+
+def test_an_expression_over_aggregates_cannot_retract() -> None:
+    with pytest.raises(hr.DefinitionError, match=r"\[AGGREGATE_CANNOT_RETRACT\]"):
+        table_aggregate("spend", key="shop").agg(mean="sum(amount) / count(*)")

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.operators.windows.fixed_windows import Tumbling
+from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.session import require_java
 
 Define = Callable[[SparkSession], None]
@@ -588,12 +589,14 @@ def test_a_java_that_is_too_old_is_told_with_its_version_and_place(
     )
 
 
-def test_a_checkpoint_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", [Pipeline.start, Pipeline.run])
+def test_a_checkpoint_that_cannot_be_written_is_refused_before_anything_runs(
+    verb: Callable[..., object], tmp_path: Path
+) -> None:
     file = tmp_path / "file"
     file.touch()
-    pipeline = hr.pipeline(name="spend")(_missing_folder)
     with pytest.raises(hr.HeadraceError) as raised:
-        pipeline.start(checkpoint=file / "checkpoint")
+        verb(hr.pipeline(name="spend")(_missing_folder), checkpoint=file / "checkpoint")
     assert str(raised.value) == (
         f"[CHECKPOINT_NOT_WRITABLE] checkpoint '{file}/checkpoint' cannot be written (Not a directory), so nothing "
         "would survive a restart. Choose a folder this user may write to."

@@ -49,6 +49,13 @@ def test_a_module_among_the_names_is_there_though_nothing_was_used_before() -> N
     assert subprocess.run(said, capture_output=True, check=True).stdout == b"hr.skip.past_last()\n"
 
 
+def test_spark_s_python_workers_load_neither_pandas_nor_the_screen() -> None:
+    loads = "import sys, headrace.runtime.worker_daemon, pyspark.worker; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True).stdout.split()
+    assert {"polars", "headrace.wheel.turn"} <= set(loaded)
+    assert {"pandas", "rich", "typer", "psycopg"}.isdisjoint(loaded)
+
+
 @pytest.mark.parametrize("name", hr.__all__)
 def test_a_public_name_says_how_stable_it_is_and_shows_an_example(name: str) -> None:
     public = getattr(hr, name)

@@ -12,6 +12,7 @@ from typing import Literal
 import polars as pl
 
 ComparisonOperator = Literal["=", "<>", "<", "<=", ">", ">=", "<=>"]
+ArithmeticOperator = Literal["+", "-", "*", "/", "%", "div"]
 StepFunction = Literal["first", "last", "count", "sum", "avg", "min", "max", "elapsed"]
 _WILDCARDS = {"%": ".*", "_": "."}
 
@@ -44,6 +45,19 @@ class ColumnRef(_Node):
     """A column, or a field of a struct column: ``a``, ``a.b.c``."""
 
     path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRow(_Node):
+    """``struct(*)``: all columns of a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class StructOf(_Node):
+    """``struct(a, b AS c)``: several values under names."""
+
+    names: tuple[str, ...]
+    values: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +99,18 @@ class Logical(_Binary):
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic(_Binary):
-    """The sum, difference or product of two numbers."""
+    """Two numbers added, subtracted, multiplied or divided."""
 
-    operator: Literal["+", "-", "*"]
+    operator: ArithmeticOperator
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionCall(_Unary):
-    """A function of one value."""
+class FunctionCall(_Node):
+    """A function of some values."""
 
-    function: Literal["not", "is_null", "negative", "abs", "upper", "lower", "length"]
+    operands: tuple[Expression, ...]
+    function: str
+    """``not``, ``is_null``, ``negative``, ``abs``, or one of `FUNCTIONS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +155,8 @@ class CaseWhen(_Node):
 
 
 Expression = (
-    ColumnRef | Constant | StepValue | Comparison | Logical | Arithmetic | FunctionCall | Cast | Like | InList
-    | Coalesce | CaseWhen
+    ColumnRef | WholeRow | StructOf | Constant | StepValue | Comparison | Logical | Arithmetic | FunctionCall | Cast
+    | Like | InList | Coalesce | CaseWhen
 )  # fmt: skip
 
 
@@ -149,6 +165,11 @@ def walk(tree: Expression) -> Iterator[Expression]:
     yield tree
     for child in tree.children:
         yield from walk(child)
+
+
+def reads_row(tree: Expression) -> bool:
+    """Whether the tree reads anything of its own row."""
+    return any(isinstance(part, ColumnRef | WholeRow) for part in walk(tree))
 
 
 def columns_of(tree: Expression) -> list[ColumnRef]:

@@ -59,13 +59,14 @@ def common_type(left: pl.DataType, right: pl.DataType) -> pl.DataType | None:
 
 
 def _wider_decimal(left: pl.DataType, right: pl.DataType) -> pl.DataType | None:
-    (left_precision, left_scale), (right_precision, right_scale) = _digits(left), _digits(right)
+    (left_precision, left_scale), (right_precision, right_scale) = digits_of(left), digits_of(right)
     scale = max(left_scale, right_scale)
     precision = scale + max(left_precision - left_scale, right_precision - right_scale)
     return pl.Decimal(precision, scale) if precision <= LARGEST_PRECISION else None
 
 
-def _digits(dtype: pl.DataType) -> tuple[int, int]:
+def digits_of(dtype: pl.DataType) -> tuple[int, int]:
+    """The precision and scale of a decimal or a whole number."""
     if isinstance(dtype, pl.Decimal):
         return dtype.precision, dtype.scale
     return INTEGER_DIGITS[dtype], 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import polars as pl
 import sqlglot
@@ -19,8 +18,11 @@ from headrace.schemas import polars_type, type_of
 
 SUPPORTED = (
     "columns and struct fields (a.b), number, string, boolean, NULL, DATE and TIMESTAMP literals, = <> < <= > >= <=>, "
-    "AND, OR, NOT, IS [NOT] NULL, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, CASE, IF, COALESCE, + - * and ABS on DOUBLE or "
-    "FLOAT, CAST to DOUBLE or to a wider integer, UPPER, LOWER, LENGTH"
+    "AND, OR, NOT, IS [NOT] NULL, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, CASE, IF, COALESCE, NULLIF, struct(a, b AS c), "
+    "struct(*), + - * / % DIV, ABS, CAST between numbers, from strings to numbers and to strings, UPPER, LOWER, "
+    "LENGTH, CONCAT, ||, SUBSTRING, LEFT, RIGHT, TRIM, LTRIM, RTRIM, REPLACE, STARTSWITH, ENDSWITH, CONTAINS; YEAR, "
+    "QUARTER, MONTH, DAY, DAYOFYEAR, DAYOFWEEK, WEEKOFYEAR, LAST_DAY, DATEDIFF, DATE_ADD and DATE_SUB of a DATE or "
+    "TIMESTAMP_NTZ; HOUR, MINUTE, SECOND of a TIMESTAMP_NTZ; UNIX_SECONDS, UNIX_MILLIS, UNIX_MICROS of a TIMESTAMP"
 )
 
 
@@ -59,15 +61,14 @@ class ExpressionParser:
     def _check(self, *parts: exp.Expr) -> None:
         for node in parts:
             if not _is_supported_node(node):
-                quote = 'Write a quote inside a string with the other kind of quote, as in "it\'s".'
-                raise unsupported(self.text, f"'{sql_of(node)}'", quote if isinstance(node, exp.Concat) else "")
+                raise unsupported(self.text, f"'{sql_of(node)}'")
 
     def column(self, node: exp.Expr) -> nodes.Expression:
         self._check(*node.walk())
         root = node
         while isinstance(root, exp.Dot):
             root = root.this
-        if not isinstance(root, exp.Column) or not isinstance(node, exp.Column | exp.Dot):
+        if not isinstance(root, exp.Column) or not isinstance(node, exp.Column | exp.Dot) or node.find(exp.Star):
             raise unsupported(self.text, f"'{sql_of(node)}'")
         return nodes.ColumnRef(sql_of(node), tuple(part.name for part in node.parts))
 
@@ -81,6 +82,18 @@ class ExpressionParser:
             raise wrong_type(self.text, sql_of(node), reason, "Use at most 38 digits, or a DOUBLE up to 1.79e308.")
         return nodes.Constant(sql_of(node), *found)
 
+    def struct(self, node: exp.Expr) -> nodes.Expression:
+        parts = node.expressions
+        if len(parts) == 1 and isinstance(parts[0].this if isinstance(parts[0], exp.Column) else parts[0], exp.Star):
+            return nodes.WholeRow(sql_of(node))
+        names = [part.this.name if isinstance(part, exp.PropertyEQ) else f"col{at}" for at, part in enumerate(parts, 1)]
+        if len(set(names)) < len(names) or not names:
+            raise unsupported(
+                self.text, f"'{sql_of(node)}'", "Give each field a name of its own, as in struct(a AS b)."
+            )
+        values = (part.expression if isinstance(part, exp.PropertyEQ) else part for part in parts)
+        return nodes.StructOf(sql_of(node), tuple(names), tuple(map(self.expression, values)))
+
     def binary(self, node: exp.Expr) -> nodes.Expression:
         left, right = self.expression(node.this), self.expression(node.expression)
         return _BINARY_NODES[type(node)](sql_of(node), left, right)
@@ -91,12 +104,36 @@ class ExpressionParser:
         return nodes.Comparison(sql_of(node), self.expression(left), self.expression(right), operator)
 
     def function(self, node: exp.Expr) -> nodes.Expression:
-        return nodes.FunctionCall(sql_of(node), self.expression(node.this), _FUNCTIONS[type(node)])
+        function, *names = CALLS[type(node)]
+        given = [node.args.get(name) for name in names]
+        if function == "trim":
+            function = _TRIMS[node.args.get("position")]
+        if None in given[: len(given) - (function == "substring")]:
+            raise unsupported(self.text, f"'{sql_of(node)}'", "An argument is missing.")
+        parts = [part.this if isinstance(part, exp.TsOrDsToDate) else part for part in given if part is not None]
+        if function == "replace" and not all(map(_is_text, parts[1:])):
+            raise unsupported(self.text, f"'{sql_of(node)}'", "What is replaced and by what must be string literals.")
+        operands = tuple(map(self.expression, parts))
+        if function == "left":
+            first = nodes.Constant("1", 1, pl.Int32())
+            return nodes.FunctionCall(sql_of(node), (operands[0], first, operands[1]), "substring")
+        return nodes.FunctionCall(sql_of(node), operands, function)
+
+    def concat(self, node: exp.Expr) -> nodes.Expression:
+        parts = [node.this, node.expression] if isinstance(node, exp.DPipe) else node.expressions
+        if all(map(_is_text, parts)):
+            quote = 'Write a quote inside a string with the other kind of quote, as in "it\'s".'
+            raise unsupported(self.text, f"'{sql_of(node)}'", quote)
+        return nodes.FunctionCall(sql_of(node), tuple(map(self.expression, parts)), "concat")
+
+    def nullif(self, node: exp.Expr) -> nodes.Expression:
+        same = self._compared(node, "=", node.this, node.expression)
+        return nodes.CaseWhen(sql_of(node), (same,), (nodes.Constant("NULL", None, pl.Null()),), same.left)
 
     def is_null(self, node: exp.Expr) -> nodes.Expression:
         if not isinstance(node.expression, exp.Null):
             raise unsupported(self.text, f"'{sql_of(node)}'")
-        return nodes.FunctionCall(sql_of(node), self.expression(node.this), "is_null")
+        return nodes.FunctionCall(sql_of(node), (self.expression(node.this),), "is_null")
 
     def in_list(self, node: exp.Expr) -> nodes.Expression:
         return nodes.InList(sql_of(node), self.expression(node.this), tuple(map(self.expression, node.expressions)))
@@ -139,7 +176,7 @@ class ExpressionParser:
         if isinstance(inner, exp.Cast) and _is_number(inner.this):
             self._check(inner)
             return self._cast_to(node, self._number(node, f"-{inner.this.this}"), inner.to)
-        return nodes.FunctionCall(sql_of(node), self.expression(inner), "negative")
+        return nodes.FunctionCall(sql_of(node), (self.expression(inner),), "negative")
 
     def cast(self, node: exp.Expr) -> nodes.Expression:
         inner, to = node.this, node.args["to"]
@@ -187,6 +224,10 @@ def sql_of(node: exp.Expr) -> str:
     return node.sql(dialect="spark")
 
 
+def _is_text(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and node.is_string
+
+
 def _is_number(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string
 
@@ -204,14 +245,30 @@ _BINARY_NODES: Mapping[type[exp.Expr], Callable[[str, nodes.Expression, nodes.Ex
     exp.Add: partial(nodes.Arithmetic, operator="+"),
     exp.Sub: partial(nodes.Arithmetic, operator="-"),
     exp.Mul: partial(nodes.Arithmetic, operator="*"),
+    exp.Div: partial(nodes.Arithmetic, operator="/"),
+    exp.Mod: partial(nodes.Arithmetic, operator="%"),
+    exp.IntDiv: partial(nodes.Arithmetic, operator="div"),
 }
-_FUNCTIONS: Mapping[type[exp.Expr], Literal["not", "abs", "upper", "lower", "length"]] = {
-    exp.Not: "not",
-    exp.Abs: "abs",
-    exp.Upper: "upper",
-    exp.Lower: "lower",
-    exp.Length: "length",
+_OF_ONE = (
+    *(exp.Not, exp.Abs, exp.Upper, exp.Lower, exp.Length, exp.Trim, exp.Year, exp.Quarter, exp.Month, exp.Day),
+    *(exp.DayOfYear, exp.DayOfWeek, exp.WeekOfYear, exp.Hour, exp.Minute, exp.Second),
+)
+_OF_TWO = (exp.Left, exp.Right, exp.StartsWith, exp.EndsWith, exp.Contains, exp.DateDiff)
+CALLS: Mapping[type[exp.Expr], tuple[str, ...]] = {
+    **{kind: (kind.key, "this") for kind in _OF_ONE},
+    **{kind: (kind.key, "this", "expression") for kind in _OF_TWO},
+    exp.DayOfMonth: ("day", "this"),
+    exp.LastDay: ("last_day", "this"),
+    exp.TsOrDsAdd: ("date_add", "this", "expression"),
+    exp.UnixSeconds: ("unix_seconds", "this"),
+    exp.UnixMillis: ("unix_millis", "this"),
+    exp.UnixMicros: ("unix_micros", "this"),
+    exp.Substring: ("substring", "this", "start", "length"),
+    exp.Replace: ("replace", "this", "expression", "replacement"),
 }
+"""Functions of SQL text, and where sqlglot keeps their arguments."""
+_TRIMS = {None: "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
+_FURTHER: Mapping[type[exp.Expr], str] = {exp.Trim: "position", exp.TsOrDsAdd: "unit"}
 _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
 _SEVERAL = frozenset({"this", "expressions"})
@@ -222,9 +279,16 @@ _PARSERS: Mapping[type[exp.Expr], tuple[frozenset[str], _Parser]] = {
     exp.Literal: (frozenset({"this", "is_string"}), ExpressionParser.literal),
     exp.Boolean: (_UNARY, lambda parser, node: nodes.Constant(sql_of(node), bool(node.this), pl.Boolean())),
     exp.Null: (frozenset(), lambda parser, node: nodes.Constant(sql_of(node), None, pl.Null())),
+    exp.Struct: (frozenset({"expressions"}), ExpressionParser.struct),
     exp.Paren: (_UNARY, lambda parser, node: parser.expression(node.this)),
     **dict.fromkeys(_BINARY_NODES, (_BINARY, ExpressionParser.binary)),
-    **dict.fromkeys(_FUNCTIONS, (_UNARY, ExpressionParser.function)),
+    exp.Div: (_BINARY | {"safe"}, ExpressionParser.binary),
+    **{
+        kind: (frozenset({*names, _FURTHER.get(kind, "this")}), ExpressionParser.function)
+        for kind, (_, *names) in CALLS.items()
+    },
+    **dict.fromkeys((exp.Concat, exp.DPipe), (_SEVERAL | {"expression", "safe"}, ExpressionParser.concat)),
+    exp.Nullif: (_BINARY, ExpressionParser.nullif),
     exp.Is: (_BINARY, ExpressionParser.is_null),
     exp.In: (_SEVERAL, ExpressionParser.in_list),
     exp.Between: (frozenset({"this", "low", "high"}), ExpressionParser.between),
@@ -236,10 +300,16 @@ _PARSERS: Mapping[type[exp.Expr], tuple[frozenset[str], _Parser]] = {
     **dict.fromkeys((exp.Cast, exp.TryCast), (frozenset({"this", "to"}), ExpressionParser.cast)),
 }
 """The supported nodes, the arguments that each may have, and what reads it."""
+OPERATIONS = frozenset(_PARSERS)
+"""The kinds of syntax trees that compute something."""
 _PARTS: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Identifier: frozenset({"this", "quoted"}),
     exp.DataType: frozenset({"this", "expressions", "nested"}),
     exp.DataTypeParam: _UNARY,
+    exp.PropertyEQ: _BINARY,
+    exp.Star: frozenset(),
+    exp.TsOrDsToDate: _UNARY,
+    exp.Var: _UNARY,
 }
 """Parts of the nodes above that mean nothing by themselves."""
 

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, assert_never
 
 import polars as pl
 from polars.datatypes import DataTypeClass
 
 from headrace.errors import DefinitionError
 from headrace.expressions import nodes
-from headrace.expressions.operands import Operand, Schema, common_type
+from headrace.expressions.arithmetic import (
+    arithmetic_of_columns,
+    as_number,
+    can_cast,
+    cast_of_columns,
+    exact_type,
+    result_type,
+)
+from headrace.expressions.functions import FUNCTIONS, Argument, type_fits
+from headrace.expressions.operands import Operand, Schema, common_type, digits_of
 from headrace.expressions.parser import ExpressionParser, read_sql, wrong_type
 
 if TYPE_CHECKING:
     from sqlglot import exp
+
+
+EVERY_COLUMN = "*"
+
+
+def named_columns(read: Collection[str], schema: Schema) -> set[str]:
+    """The names of the columns that expressions read of rows of a schema; those it lacks too.
+
+    >>> sorted(named_columns({"*", "c"}, {"a": pl.Int32(), "b": pl.Int32()}))
+    ['a', 'b', 'c']
+    """
+    return {*(schema if EVERY_COLUMN in read else ()), *read} - {EVERY_COLUMN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +53,9 @@ class RowExpression:
 
     @property
     def columns(self) -> frozenset[str]:
-        return frozenset(column.path[0] for column in nodes.columns_of(self.tree))
+        """The columns that it names, and `EVERY_COLUMN` if it reads all there are."""
+        named = frozenset(column.path[0] for column in nodes.columns_of(self.tree))
+        return named | {EVERY_COLUMN} if any(isinstance(p, nodes.WholeRow) for p in nodes.walk(self.tree)) else named
 
     @property
     def name(self) -> str:
@@ -42,15 +65,17 @@ class RowExpression:
             named = named.operand
         return named.path[-1] if isinstance(named, nodes.ColumnRef) else self.text
 
-    def operand(self, schema: Schema) -> Operand:
+    def operand(self, schema: Schema, *, exact: bool = False) -> Operand:
         """The Polars expression that computes this over frames of the schema, and the type of the result.
+
+        If ``exact``, arithmetic of whole numbers never overflows: its results are decimals.
 
         >>> rows = pl.DataFrame({"amount": [5.0, float("nan"), None]})
         >>> large = parse_row_expression("amount > 100").operand(rows.schema)
         >>> rows.select(large.value).to_series().to_list(), large.dtype
         ([False, True, None], Boolean)
         """
-        return PolarsLowering(self.text, schema).operand(self.tree)
+        return PolarsLowering(self.text, schema, exact=exact).operand(self.tree)
 
     def truth(self, schema: Schema) -> pl.Expr:
         """The Polars expression of a condition, which must be BOOLEAN; NULL alone is one too."""
@@ -83,6 +108,13 @@ _COMPARISONS: Mapping[nodes.ComparisonOperator, Callable[[pl.Expr, pl.Expr], pl.
     "<=>": pl.Expr.eq_missing,
 }
 _ARITHMETIC = {"+": pl.Expr.add, "-": pl.Expr.sub, "*": pl.Expr.mul}
+_KINDS: Mapping[Argument, str] = {
+    "text": "a string",
+    "integer": "a whole number",
+    "day": "a DATE or TIMESTAMP_NTZ",
+    "local": "a TIMESTAMP_NTZ",
+    "instant": "a TIMESTAMP",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +123,28 @@ class PolarsLowering:
 
     text: str
     schema: Schema
-    step_values: Mapping[nodes.StepValue, Operand] = field(default_factory=dict)
-    """The columns that hold values of matched rows."""
+    given: Mapping[Any, Operand] = field(default_factory=dict)
+    """Nodes that are known: values of matched rows, or results of aggregates."""
+    exact: bool = False
+    """Whether sums, differences and products of whole numbers are decimals, which do not overflow."""
 
     def operand(self, node: nodes.Expression) -> Operand:
+        if node in self.given:
+            return self.given[node]
+        if self.exact and not _may_be_exact(node):
+            return replace(self, exact=False).operand(node)
         match node:
             case nodes.ColumnRef():
                 return self._column(node)
+            case nodes.WholeRow():
+                return self._struct(self.schema, [Operand(pl.col(name), self.schema[name]) for name in self.schema])
+            case nodes.StructOf():
+                return self._struct(node.names, [self.operand(value) for value in node.values])
             case nodes.Constant():
                 value = pl.lit(None) if node.value is None else pl.lit(node.value, dtype=node.dtype)
                 return Operand(value, node.dtype)
             case nodes.StepValue():
-                return self.step_values[node]
+                return self.given[node]
             case nodes.Comparison():
                 left, right = self._comparable(node)
                 return Operand(_COMPARISONS[node.operator](left.value, right.value), pl.Boolean())
@@ -165,6 +207,12 @@ class PolarsLowering:
             operand = Operand(operand.value.struct.field(name), _instance(types[name]))
         return operand
 
+    @staticmethod
+    def _struct(names: Iterable[str], operands: Sequence[Operand]) -> Operand:
+        fields = dict(zip(names, operands, strict=True))
+        value = pl.struct(operand.value.alias(name) for name, operand in fields.items())
+        return Operand(value, pl.Struct({name: operand.dtype for name, operand in fields.items()}))
+
     def _comparable(self, node: nodes.Comparison | nodes.InList) -> list[Operand]:
         operands = self._same_type(node, node.children)
         if operands[0].dtype.is_nested():
@@ -189,11 +237,19 @@ class PolarsLowering:
         left, right = self._number(node.left), self._number(node.right)
         for operand in (left, right):
             if not operand.dtype.is_numeric():
-                raise self._wrong(node, f"{operand.dtype} is not a number", "Use + - * on numbers.")
-        if not left.dtype.is_float() and not right.dtype.is_float():
-            reason = f"{left.dtype} with {right.dtype} can overflow, and Spark would stop the query"
+                raise self._wrong(node, f"{operand.dtype} is not a number", "Use + - * / % on numbers.")
+        if self.exact or pl.Decimal in (left.dtype, right.dtype):
+            left, right = _as_few_digits(node.left, left), _as_few_digits(node.right, right)
+        dtype = result_type(node.operator, left.dtype, right.dtype)
+        if self.exact and (dtype is None or dtype.is_integer()):
+            dtype = exact_type(node.operator, left.dtype, right.dtype)
+        if dtype is None:
+            reason = f"{left.dtype} {node.operator} {right.dtype} has no exact result"
+            if node.operator in "+-*":
+                reason = f"{left.dtype} {node.operator} {right.dtype} can have more than 38 digits"
             raise self._wrong(node, reason, "Cast one side, as in CAST(x AS DOUBLE).")
-        dtype = common_type(left.dtype, right.dtype) or pl.Float64()
+        if node.operator == "/" or not dtype.is_float():
+            return Operand(arithmetic_of_columns(node.operator, left, right, dtype), dtype)
         result = _ARITHMETIC[node.operator](left.to(dtype).value, right.to(dtype).value)
         constant_left, constant_right = _is_constant(node.left), _is_constant(node.right)
         if (node.operator == "+" and constant_right) or (node.operator in "+-" and constant_left):
@@ -202,38 +258,43 @@ class PolarsLowering:
         return Operand(result, dtype)
 
     def _function(self, node: nodes.FunctionCall) -> Operand:
+        (first, *_) = node.operands
         match node.function:
             case "not":
-                return Operand(self.condition(node.operand).not_(), pl.Boolean())
+                return Operand(self.condition(first).not_(), pl.Boolean())
             case "is_null":
-                return Operand(self.operand(node.operand).value.is_null(), pl.Boolean())
+                return Operand(self.operand(first).value.is_null(), pl.Boolean())
             case "negative" | "abs":
                 return self._number_function(node)
-        operand = self.operand(node.operand)
-        if operand.dtype != pl.String():
-            raise self._wrong(node, f"{operand.dtype} is not a string", "Use a string column.")
-        text = operand.value.str
-        if node.function == "length":
-            return Operand(text.len_chars().cast(pl.Int32), pl.Int32())
-        return Operand(text.to_uppercase() if node.function == "upper" else text.to_lowercase(), pl.String())
+        function, operands = FUNCTIONS[node.function], [self.operand(each) for each in node.operands]
+        for operand, wanted in function.arguments(operands):
+            if not type_fits(operand.dtype, wanted):
+                advice = "Use a string column." if wanted == "text" else "Use another column or function."
+                if wanted in ("day", "local") and isinstance(operand.dtype, pl.Datetime):
+                    advice = "Its day and hour depend on a zone: compute them with withColumn before the step."
+                raise self._wrong(node, f"{operand.dtype} is not {_KINDS[wanted]}", advice)
+        return Operand(function.of_columns(*(operand.value for operand in operands)), function.gives)
 
     def _number_function(self, node: nodes.FunctionCall) -> Operand:
-        operand = self._number(node.operand)
-        if operand.dtype.is_float():
-            return Operand(operand.value.abs() if node.function == "abs" else operand.value.neg(), operand.dtype)
-        if node.function == "abs":
-            raise self._wrong(node, f"ABS of {operand.dtype} is not supported", "Use ABS(CAST(x AS DOUBLE)).")
-        reason = f"the negative of {operand.dtype} can overflow, and Spark would stop the query"
-        raise self._wrong(node, reason, "Use -CAST(x AS DOUBLE).")
+        operand = self._number(node.operands[0])
+        dtype = operand.dtype
+        if not dtype.is_numeric():
+            raise self._wrong(node, f"{dtype} is not a number", "Use a column of numbers.")
+        if not dtype.is_integer():
+            return Operand(operand.value.abs() if node.function == "abs" else operand.value.neg(), dtype)
+        whole = operand.value.cast(pl.Int128)
+        if self.exact:
+            dtype = pl.Decimal(digits_of(dtype)[0], 0)
+        return Operand(as_number(whole.abs() if node.function == "abs" else whole * -1, dtype), dtype)
 
     def _cast(self, node: nodes.Cast) -> Operand:
         operand, dtype = self.operand(node.operand), node.dtype
-        number_to_double = dtype == pl.Float64() and operand.dtype.is_numeric()
-        wider_integer = operand.dtype.is_integer() and dtype.is_integer() and common_type(operand.dtype, dtype) == dtype
-        if operand.dtype == dtype or operand.dtype == pl.Null() or number_to_double or wider_integer:
-            return operand.to(dtype)
-        reason = f"a cast from {operand.dtype} to {dtype} can fail or lose digits, and Spark would stop the query"
-        raise self._wrong(node, reason, "Cast numbers to DOUBLE, or integers to wider integers.")
+        if can_cast(operand.dtype, dtype):
+            return Operand(cast_of_columns(operand, dtype), dtype)
+        advice = (
+            "Cast numbers to numbers, strings to numbers, and whole numbers, DECIMALs, BOOLEANs and DATEs to STRING."
+        )
+        raise self._wrong(node, f"a cast from {operand.dtype} to {dtype} is not supported", advice)
 
     def _case(self, node: nodes.CaseWhen) -> Operand:
         conditions = [self.condition(condition) for condition in node.conditions]
@@ -244,8 +305,22 @@ class PolarsLowering:
         return Operand(chosen, default.dtype)
 
 
+def _may_be_exact(node: nodes.Expression) -> bool:
+    if isinstance(node, nodes.Arithmetic):
+        return node.operator in "+-*"
+    is_sign = isinstance(node, nodes.FunctionCall) and node.function in ("negative", "abs")
+    return is_sign or isinstance(node, nodes.CaseWhen | nodes.Coalesce)
+
+
+def _as_few_digits(node: nodes.Expression, operand: Operand) -> Operand:
+    """A whole number in the text as a decimal with as many digits as it is written with, as in Spark."""
+    if not isinstance(node, nodes.Constant) or not operand.dtype.is_integer():
+        return operand
+    return operand.to(pl.Decimal(len(str(node.value).lstrip("-")), 0))
+
+
 def _is_constant(node: nodes.Expression) -> bool:
-    return not nodes.columns_of(node) and not nodes.step_values_of(node)
+    return not nodes.reads_row(node) and not nodes.step_values_of(node)
 
 
 def _instance(dtype: pl.DataType | DataTypeClass) -> pl.DataType:

@@ -9,10 +9,10 @@ from sqlglot import exp
 
 from headrace.errors import DefinitionError
 from headrace.expressions import nodes
-from headrace.expressions.parser import ExpressionParser, read_sql, sql_of, unsupported
+from headrace.expressions.parser import CALLS, ExpressionParser, read_sql, sql_of, unsupported
 
 SUPPORTED_STEP_VALUES = (
-    "a.x, first(a.x), last(a.x), count(a.*), count(a.x), sum(a.x), avg(a.x), min(a.x), max(a.x), elapsed()"
+    "a.x, struct(a.*), first(a.x), last(a.x), count(a.*), count(a.x), sum(a.x), avg(a.x), min(a.x), max(a.x), elapsed()"
 )
 _STEP_FUNCTIONS: Mapping[type[exp.Expr], nodes.StepFunction] = {
     exp.First: "first",
@@ -24,10 +24,11 @@ _STEP_FUNCTIONS: Mapping[type[exp.Expr], nodes.StepFunction] = {
     exp.Max: "max",
 }
 # Null where an argument is null, so computed with a step's last row they give what they give afterwards without one.
-_NULL_IN_NULL_OUT = (
+_NULL_IN_NULL_OUT: tuple[type[exp.Expr], ...] = (
     *(exp.Column, exp.Dot, exp.Identifier, exp.Literal, exp.Boolean, exp.Paren, exp.Cast, exp.DataType),
     *(exp.DataTypeParam, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.Not, exp.Add, exp.Sub),
-    *(exp.Mul, exp.Neg, exp.Abs, exp.Like, exp.Upper, exp.Lower, exp.Length),
+    *(exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg, exp.Like, exp.Concat, exp.DPipe, exp.TsOrDsToDate, exp.Var),
+    *CALLS,
 )
 
 
@@ -61,7 +62,8 @@ class _StepExpressionParser(ExpressionParser):
         owners = {self._owner(column) for column in columns}
         of_one_step = len(owners) == 1 and None not in owners
         # What reads one step's last row alone can be computed with that row.
-        if function is None and not (of_one_step and all(isinstance(part, _NULL_IN_NULL_OUT) for part in node.walk())):
+        kept = all(isinstance(part, _NULL_IN_NULL_OUT) for part in node.walk()) or _is_whole_row(node)
+        if function is None and not (of_one_step and kept):
             return None
         if function is not None and any(node.args.get(name) for name in node.args if name not in ("this", "big_int")):
             raise unsupported(self.text, f"'{sql_of(node)}'", f"For a step, use one of {SUPPORTED_STEP_VALUES}.")
@@ -100,6 +102,10 @@ class _StepExpressionParser(ExpressionParser):
         """The step whose rows a column is read of, or None for the current row."""
         first = column.parts[0].name
         return first if len(column.parts) > 1 and first in self.steps else None
+
+
+def _is_whole_row(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Struct) and all(isinstance(part.this, exp.Star) for part in node.expressions)
 
 
 def _without_step(node: exp.Expr) -> exp.Expr:

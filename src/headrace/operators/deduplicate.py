@@ -1,24 +1,30 @@
-"""The deduplicate step: the first row of a key, without repeats of it within a time."""
+"""The deduplicate step: the first or the last row of a key, without repeats of it within a time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from headrace.changelog import CHANGE, CHANGELOG, check_free
 from headrace.durations import Duration, positive_microseconds, spoken
+from headrace.errors import check_choice
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.key_hash import canonical
 from headrace.keys import key_argument, key_columns
+from headrace.nodes import ResultVersions
+from headrace.operators.last_row import LastRowOperator
 from headrace.operators.rows import KEY_NUMBER, TIME, RowByRow, Rows, in_key_order, with_key_numbers
 from headrace.operators.step import FINAL, LateRows, Step
 from headrace.stability import stable
 from headrace.wheel.operator import Applied, Combined, Due, Operator
 
+Keep = Literal["first", "last"]
 FIRST, PLACE = "__first", "__place"
 
 
@@ -129,7 +135,9 @@ class Deduplicate(Step):
     def horizon(self) -> int:
         return self.within
 
-    retention = horizon
+    @property
+    def retention(self) -> int:
+        return self.within + super().retention
 
     @property
     def state_description(self) -> str:
@@ -140,14 +148,45 @@ class Deduplicate(Step):
         return {"key": key_argument(self.key), "within": spoken(self.within)}
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class KeepLast(Deduplicate):
+    """Deduplication that keeps the last row of a key and corrects what it has emitted; call ``.late()`` before use."""
+
+    late_rows = LateRows()
+    retracts = True
+
+    def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
+        check_free(schema, self._label, "Drop or rename it before the step", taken=CHANGELOG)
+        lateness = self._chosen_lateness()
+        return LastRowOperator(self.name, Rows(self.name, self.key, time, dict(schema)), self.within, lateness)
+
+    @property
+    def versions(self) -> ResultVersions | None:
+        return ResultVersions(tuple((name,) for name in self.key), change=CHANGE)
+
+    @property
+    def state_description(self) -> str:
+        longer = f"{spoken(self.retention)} behind it"
+        return f"the last row of each key, until event time is {longer}"
+
+    @property
+    def _arguments(self) -> Mapping[str, object]:
+        return {**super()._arguments, "keep": "last"}
+
+
 @stable
-def deduplicate(name: str, *, key: str | Sequence[str], within: Duration) -> Deduplicate:
+def deduplicate(name: str, *, key: str | Sequence[str], within: Duration, keep: Keep = "first") -> Deduplicate:
     """The first row of every key; further rows of the key less than ``within`` from it are dropped and counted.
+
+    With ``keep="last"`` the last row by event time, as a changelog: a later row takes the one before it back. A key
+    without a row for ``within`` is forgotten, and its next row is an insert.
 
     >>> from headrace.event_time.lateness import drop
     >>> deduplicate("once", key="payment_id", within="1 hour").late(drop())
     hr.deduplicate('once', key='payment_id', within='1 hour').late(hr.drop())
     """
-    return Deduplicate(
+    check_choice(Keep, step=name, keep=keep)
+    kind = Deduplicate if keep == "first" else KeepLast
+    return kind(
         name=name, key=key_columns(key, needed_by=name), within=positive_microseconds(within, argument="within")
     )

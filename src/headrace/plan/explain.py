@@ -8,7 +8,7 @@ from headrace.connectors.base.sink import TaskSink
 from headrace.durations import spoken
 from headrace.event_time.strategy import TimeStrategy
 from headrace.graph import FlowNode, Graph
-from headrace.nodes import NodeId
+from headrace.nodes import NodeId, StepDefinition
 from headrace.state.group_range import KEY_GROUPS
 
 
@@ -40,13 +40,21 @@ def _flow(graph: Graph, flow: FlowNode) -> list[str]:
         read = dict.fromkeys(node.inputs)
         both = " on both sides" if len(read) < len(node.inputs) else ""
         lines.append(f"      reads {', '.join(map(str, read))}{both}; columns {', '.join(node.columns)}")
-        kept = f"; in {graph.key_groups or KEY_GROUPS} key groups" if not node.step.stateless else ""
-        lines.append(f"      state: {node.step.state_description}{kept}")
+        lines.append(f"      state: {node.step.state_description}{_kept(node.step, graph)}")
     for output, sink in flow.sinks:
         lines.append(f"    {output} -> {sink!r}: {sink.guarantee}")
         lines += [] if sink.why is None else [f"      {sink.why}"]
     lines.append(f"    dead letters -> <checkpoint>/{flow.name}/dead_letters: exactly_once")
     return lines
+
+
+def _kept(step: StepDefinition, graph: Graph) -> str:
+    """Over how much the state of a step is divided."""
+    if step.stateless:
+        return ""
+    if not step.key and (step.spread or 1) == 1:
+        return "; in one slot: the whole stream is one key"
+    return f"; in {graph.key_groups or KEY_GROUPS} key groups"
 
 
 def _expected(time: TimeStrategy) -> list[str]:

@@ -213,7 +213,7 @@ class Pipeline:
 
         ``progress`` shows on standard error how far the flows are: a live line on a terminal, else a line now and then.
         """
-        shown = Progress(self.name, Path(checkpoint)) if progress else None
+        shown = Progress(self.name, writable(checkpoint)) if progress else None
         with shown or nullcontext():
             running = self.start(checkpoint=checkpoint, mode=mode, spark=spark, **parameters)
             stop = threading.Event()

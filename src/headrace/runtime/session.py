@@ -227,11 +227,11 @@ def _start_java(settings: Mapping[str, str], log: str | os.PathLike[str] | None)
     with Path(log).open("ab") as said:
         try:
             context._ensure_initialized(gateway=launch(conf, {"stdout": said, "stderr": said}), conf=conf)
-        except PySparkRuntimeError as problem:
+        except PySparkRuntimeError:
             last = Path(log).read_text(encoding="utf-8", errors="replace")[-LAST_WORDS:]
             raise HeadraceError(
                 "SPARK_NOT_STARTED", f"Spark has ended while it started. {str(log)!r} ends with:\n{last}"
-            ) from problem
+            ) from None
 
 
 def batch_session(spark: SparkSession) -> SparkSession:

@@ -2,7 +2,6 @@
 
 import gc
 
-import pandas  # type: ignore[import-untyped]
 import polars
 import pyarrow
 from pyspark import daemon

@@ -92,8 +92,11 @@ class Segment:
         orders = self._rows[ORDER].to_numpy()
         return int(orders.min()), int(orders.max())
 
-    def rows(self, hashes: Hashes, ranges: OrderRanges | None = None) -> pl.DataFrame:
-        """The rows with one of these hashes, which are sorted and distinct, or those of them in the ranges."""
+    def rows(self, hashes: Hashes, ranges: OrderRanges | None = None, living_after: int | None = None) -> pl.DataFrame:
+        """The rows with one of these hashes, which are sorted and distinct, or those of them in the ranges.
+
+        Without rows that are dead at ``living_after``: they are not even copied.
+        """
         first = np.searchsorted(self._hashes, hashes)
         there = first < len(self._hashes)
         there[there] = self._hashes[first[there]] == hashes[there]
@@ -103,10 +106,10 @@ class Segment:
         if ranges is not None and not ranges.cover(*self._orders):
             first, counts = self._within(ranges, first, first + counts)
         ends = np.cumsum(counts)
-        total = int(ends[-1]) if len(ends) else 0
-        return (
-            self._rows[np.repeat(first - (ends - counts), counts) + np.arange(total)] if total else self._rows.clear()
-        )
+        places = np.repeat(first - (ends - counts), counts) + np.arange(counts.sum())
+        if living_after is not None and DEAD_AT in self._rows.columns:
+            places = places[_lives(self._rows[DEAD_AT][places], living_after).to_numpy()]
+        return self._rows[places] if len(places) else self._rows.clear()
 
     def _within(self, ranges: OrderRanges, first: Places, end: Places) -> tuple[Places, Places]:
         """The parts of these stretches of rows that lie in the ranges, as their first rows and their lengths."""
@@ -125,8 +128,11 @@ class Segment:
             low, high = np.where(is_before, middle + 1, low), np.where(open_ & ~is_before, middle, high)
         return low
 
-    def rows_within(self, groups: GroupRange) -> pl.DataFrame:
-        return self._rows[groups.slice_of(self._hashes)]
+    def rows_within(self, groups: GroupRange, living_after: int | None = None) -> pl.DataFrame:
+        rows = self._rows[groups.slice_of(self._hashes)]
+        if living_after is None or DEAD_AT not in rows.columns:
+            return rows
+        return rows.filter(_lives(rows[DEAD_AT], living_after))
 
     def count(self, groups: GroupRange) -> int:
         within = groups.slice_of(self._hashes)
@@ -136,8 +142,13 @@ class Segment:
         """The hashes of the rows that are due after a time and not after another."""
         order = self._index[_BY_TIME[column]]
         first, end = self._first_after(column, after), self._first_after(column, until)
-        hashes: Hashes = self._hashes[order[first:end].to_numpy()]
-        return hashes
+        places = order[first:end].to_numpy()
+        if 4 * len(places) > len(order):
+            # Where most rows are due, to bring their hashes in order would cost more than to look at all rows.
+            places = self._rows[column].is_between(after, until, closed="right").fill_null(False).to_numpy()
+        hashes = self._hashes[places]
+        once: Hashes = hashes[np.r_[True, hashes[1:] != hashes[:-1]][: len(hashes)]]
+        return once
 
     def next_due(self, column: str, after: int) -> int | None:
         """The earliest time after another at which a row is due."""
@@ -165,6 +176,8 @@ class SegmentFiles:
 
     def write(self, rows: pl.DataFrame, groups: GroupRange, *, level: int, run: int) -> SegmentRange:
         """Write rows, which have their hashes, as a segment; it survives a crash of the machine once this returns."""
+        empty = [column.name for column in rows if column.null_count() == column.len()]
+        rows = rows.drop(empty)
         # Two sorts are faster than one by two columns, and mostly the rows are in their order.
         if ORDER in rows.columns and not rows[ORDER].is_sorted():
             rows = rows.sort(ORDER)
@@ -180,7 +193,6 @@ class SegmentFiles:
                 frame = frame.with_columns(places.alias(index))
         ends = frame[DEAD_AT] if DEAD_AT in frame.columns else None
         dies_when_due = ends is not None and due[DUE] is not None and ends.eq_missing(frame[DUE]).all()
-        empty = [column.name for column in frame if column.null_count() == frame.height]
         frame = frame.drop(DEAD_AT if dies_when_due else ()).with_columns(pl.lit(None).alias(name) for name in empty)
         buffer = io.BytesIO()
         frame.write_ipc(buffer, compression="uncompressed", record_batch_size=max(frame.height, 1))
@@ -218,6 +230,10 @@ class SegmentFiles:
         frame = pl.from_arrow(ipc.open_file(content).read_all(), rechunk=False)
         assert isinstance(frame, pl.DataFrame)
         return Segment(frame, dies_when_due=segment.dies_when_due)
+
+
+def _lives(dead_at: pl.Series, time: int) -> pl.Series:
+    return (dead_at > time).fill_null(True)
 
 
 def _damaged(segment: SegmentRange, what: str) -> HeadraceError:

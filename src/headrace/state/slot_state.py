@@ -30,6 +30,8 @@ class StateRows:
 
     columns: Mapping[str, pl.DataType]
     identity: Sequence[str]
+    written_once: bool = False
+    """Whether a row that dies by itself is not changed or removed before."""
 
     def together(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Rows of segments with all columns of the state: a segment leaves out those that have only nulls."""
@@ -37,9 +39,20 @@ class StateRows:
         missing = {name: dtype for name, dtype in self.columns.items() if name not in rows.columns}
         return rows.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in missing.items())
 
+    def apart(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rows of which there may be several versions, and those that are written once."""
+        of_some = rows.height - rows[DEAD_AT].null_count() if self.written_once and DEAD_AT in rows.columns else 0
+        if of_some in (0, rows.height):
+            return (rows.clear(), rows) if of_some else (rows, rows.clear())
+        return rows.filter(pl.col(DEAD_AT).is_null()), rows.filter(pl.col(DEAD_AT).is_not_null())
+
     def newest(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """The newest version of every row, in the order of their hashes, from parts that are given the oldest first."""
-        filled = [part for part in parts if part.height]
+        """The newest version of every row, from parts that are given the oldest first."""
+        divided = [self.apart(part) for part in parts]
+        versions = self._newest_version([part for part, _ in divided if part.height])
+        return self.together([versions, *(once for _, once in divided if once.height)])
+
+    def _newest_version(self, filled: Sequence[pl.DataFrame]) -> pl.DataFrame:
         if not filled:
             return pl.DataFrame(schema={**self.columns, HASH: pl.UInt64()})
         rows = self.together(filled)
@@ -77,18 +90,25 @@ class SlotState:
         self._groups = groups
         self._dead_until = dead_until
 
+    @property
+    def _living_after(self) -> int | None:
+        """Up to when dead rows can be left out at once; None: they may hide an older version of themselves."""
+        return self._dead_until if self._rows.written_once else None
+
     def find(self, hashes: Hashes, ranges: OrderRanges | None = None) -> pl.DataFrame:
         """The rows of the keys with these hashes, or those of them in the ranges."""
         wanted = distinct(hashes)
         within = [(each, wanted[each.groups.slice_of(wanted)]) for each in self.segments]
-        return self._there([self._files.open(each).rows(live, ranges) for each, live in within if len(live)])
+        parts = [self._files.open(each).rows(live, ranges, self._living_after) for each, live in within if len(live)]
+        return self._there(parts)
 
     def all(self, groups: GroupRange | None = None) -> pl.DataFrame:
         """Every row, or those of some key groups."""
         ranges = [(each, each.groups if groups is None else each.groups.shared(groups)) for each in self.segments]
-        return self._there(
-            [self._files.open(each).rows_within(shared) for each, shared in ranges if shared is not None]
-        )
+        return self._there([self._rows_of(each, shared) for each, shared in ranges if shared is not None])
+
+    def _rows_of(self, segment: SegmentRange, groups: GroupRange) -> pl.DataFrame:
+        return self._files.open(segment).rows_within(groups, self._living_after)
 
     def _there(self, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         found = self._rows.newest(parts)
@@ -116,19 +136,25 @@ class SlotState:
                 times.append(bounds[0] if bounds[0] > after else self._files.open(each).next_due(column, after))
         return min((time for time in times if time is not None), default=None)
 
-    def write(self, upserts: pl.DataFrame, removed: pl.DataFrame, run: int) -> None:
-        """Merge a little, then add a segment with the rows that a batch changed, with their hashes and due times."""
-        changed = upserts
+    def write(self, upserts: pl.DataFrame, removed: pl.DataFrame, run: int, dead_until: int) -> None:
+        """Merge a little, then add a segment with the rows that a batch changed, with their hashes and due times.
+
+        The next batch reads what is written here, so rows that are dead by then are not written again.
+        """
+        self._dead_until = dead_until
+        changed, once = self._rows.apart(upserts)
         if removed.height:
             removed = removed.with_columns(pl.lit(True).alias(REMOVED))
-            changed = pl.concat([upserts.with_columns(pl.lit(False).alias(REMOVED)), removed], how="diagonal")
-        level = 0
-        while changed.height >= SMALL_RUN * FAN_OUT ** (level + 1):
-            level += 1
+            changed = pl.concat([changed.with_columns(pl.lit(False).alias(REMOVED)), removed], how="diagonal")
+        level = _level(changed.height)
         self._drop_dead()
-        self._merge(max(LEAST_MERGED, MERGED_FACTOR * changed.height), run, from_level=level)
+        self._merge(max(LEAST_MERGED, MERGED_FACTOR * (changed.height + once.height)), run, from_level=level)
         if changed.height:
             self._add(changed, level, run)
+        if once.height:
+            # In a file of their own, which is dropped unread when they are dead.
+            written = self._files.write(once, self._groups, level=_level(once.height), run=run)
+            self.segments = (*self.segments, written)
 
     def rewrite(self, timed: Callable[[pl.DataFrame], pl.DataFrame], run: int) -> None:
         """Rewrite all rows; ``timed`` gives them their hashes and due times."""
@@ -146,7 +172,7 @@ class SlotState:
         below = [each for each in self.segments if each.level < level]
         older = [each for each in self.segments if each.level >= level]
         if below:
-            parts = [self._files.open(each).rows_within(each.groups) for each in below]
+            parts = [self._rows_of(each, each.groups) for each in below]
             changed = self._needed(self._rows.newest([*parts, changed]), older)
         written = [self._files.write(changed, self._groups, level=level, run=run)] if changed.height else []
         self.segments = (*older, *written)
@@ -159,11 +185,12 @@ class SlotState:
         return there
 
     def _drop_dead(self) -> None:
-        """Drop segments whose rows have all lived out, the oldest first: nothing that they hid can come back."""
+        """Drop segments whose rows have all lived out, the oldest first: nothing that they hide can come back."""
         kept: list[SegmentRange] = []
         for each in self.segments:
             is_dead = each.dead_at is not None and each.dead_at <= self._dead_until
-            if not is_dead or any(older.groups.shared(each.groups) for older in kept):
+            hides = not self._rows.written_once and any(older.groups.shared(each.groups) for older in kept)
+            if not is_dead or hides:
                 kept.append(each)
         self.segments = tuple(kept)
 
@@ -192,11 +219,10 @@ class SlotState:
         older = [each for each in self.segments if each.level > level]
         taken = {(each.file, each.groups) for each in inputs}
         newer = [each for each in self.segments if each.level <= level and (each.file, each.groups) not in taken]
-        parts = [
-            self._files.open(each).rows_within(shared) for each in inputs if (shared := each.groups.shared(groups))
-        ]
+        taken_of = [(each, shared) for each in inputs if (shared := each.groups.shared(groups))]
+        before = sum(self._files.open(each).count(shared) for each, shared in taken_of)
         below = [each for each in older if each.groups.shared(groups)]
-        rows, before = self._needed(self._rows.newest(parts), below), sum(part.height for part in parts)
+        rows = self._needed(self._rows.newest([self._rows_of(each, shared) for each, shared in taken_of]), below)
         if not below and 2 * rows.height <= before:
             # What little is left stays here as the oldest run. A level higher it would grow stale before it is merged.
             output = level, min(each.run for each in inputs)
@@ -230,3 +256,11 @@ class SlotState:
 
         more = bisect_right(range(first + 2, end + 1), most_rows, key=rows_before)
         return GroupRange(first, first + 1 + more, self._groups.of)
+
+
+def _level(rows: int) -> int:
+    """The level at which a batch writes this many rows."""
+    level = 0
+    while rows >= SMALL_RUN * FAN_OUT ** (level + 1):
+        level += 1
+    return level

@@ -41,6 +41,10 @@ def plain(value: Any) -> str:
     match value:
         case {"start": datetime(), "end": datetime()}:
             return f"{shown(value['start'])}/{shown(value['end'])}"
+        case dict():
+            return f"{{{', '.join(f'{name}: {plain(each)}' for name, each in value.items())}}}"
+        case list():
+            return f"[{', '.join(map(plain, value))}]"
         case datetime():
             return shown(value)
         case timedelta():

@@ -93,6 +93,8 @@ class Due:
     clock: pl.Expr | None = None
     dead_at: pl.Expr | None = None
     """From which event time on a row no longer counts, without being removed."""
+    written_once: bool = False
+    """Whether a row that dies by itself is not changed or removed before, as one that waits: it hides no other."""
     reach: int = 0
     """How long after its due time a row may still be needed."""
     following: Callable[[int], int] | None = None

@@ -31,11 +31,11 @@ PASS_ROWS = 100_000
 def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) -> Iterator[pl.DataFrame]:
     """Apply a batch to one slot. The batch is in the state, and reported, when the last result rows have been taken."""
     name, bounds, batch = operator.name, task.time_bounds(operator.name), task.record.batch
-    known, rows = task.slot(name, slot), StateRows(operator.state_schema, operator.identity)
+    due = operator.due(bounds)
+    known, rows = task.slot(name, slot), StateRows(operator.state_schema, operator.identity, due.written_once)
     state = SlotState(task.segment_files(name, slot), rows, known.segments, task.groups(slot), bounds.before)
     of_first = task.slot(name, 0).shared
     shared = SlotState(task.segment_files(name, 0), rows, of_first, task.all_groups, bounds.before)
-    due = operator.due(bounds)
     if name in task.record.rewritten:
         state.rewrite(lambda rows: _hashed(rows, operator.key, due), batch)
         if slot == 0:
@@ -49,9 +49,10 @@ def turn(operator: AnyOperator, task: Task, slot: int, blobs: Iterable[Blob]) ->
     gone = applied.removed
     if gone.height:
         gone = _hashed(gone, operator.key, Due(order=due.order))
-    state.write(_hashed(applied.upserts, operator.key, due), gone, batch)
+    state.write(_hashed(applied.upserts, operator.key, due), gone, batch, bounds.fire)
     if applied.shared is not None and slot == 0:
-        shared.write(_hashed(applied.shared[0], (), due), _hashed(applied.shared[1], (), NEVER), batch)
+        changed, removed = applied.shared
+        shared.write(_hashed(changed, (), due), _hashed(removed, (), NEVER), batch, bounds.fire)
     waiting = known.waiting
     if applied.waiting is not None:
         waiting += applied.waiting.after - applied.waiting.before

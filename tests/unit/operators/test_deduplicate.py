@@ -86,6 +86,28 @@ def test_a_key_is_one_or_more_columns_whose_values_can_be_compared(key: Any, err
         hr.deduplicate("once", key=key, within="1 hour").late(hr.drop()).bind(SCHEMA, "at")
 
 
+def test_the_step_that_keeps_the_last_row_prints_itself_and_has_a_state_of_its_own() -> None:
+    last = hr.deduplicate("once", key="id", within="10 minutes", keep="last").late(hr.update_for("1 hour"))
+    printed = "hr.deduplicate('once', key='id', within='10 minutes', keep='last').late(hr.update_for('1 hour'))"
+    assert repr(last) == printed
+    assert last.fingerprint != hr.deduplicate("once", key="id", within="10 minutes").fingerprint
+    assert last.state_description == "the last row of each key, until event time is 1 hour 10 minutes behind it"
+
+
+@pytest.mark.parametrize(
+    ("keep", "columns", "error"),
+    [
+        ("latest", {}, r"\[KEEP_UNKNOWN\] step 'once': keep='latest'"),
+        ("last", {"position": pl.String()}, r"\[COLUMN_EXISTS\] step 'once': 'position' .* Drop or rename it"),
+    ],
+)
+def test_what_is_kept_is_known_and_the_columns_of_changes_are_free(
+    keep: Any, columns: dict[str, pl.DataType], error: str
+) -> None:
+    with pytest.raises(DefinitionError, match=error):
+        hr.deduplicate("once", key="id", within="1 hour", keep=keep).late(hr.drop()).bind({**SCHEMA, **columns}, "at")
+
+
 @pytest.mark.parametrize("within", ["0 seconds", "-1 second"])
 def test_the_duration_is_longer_than_nothing(within: str) -> None:
     with pytest.raises(DefinitionError, match=r"\[DURATION_NOT_POSITIVE\] within="):

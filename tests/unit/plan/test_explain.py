@@ -69,6 +69,21 @@ def test_explain_tells_how_long_expected_partitions_hold_the_watermark(spark: Sp
     assert "expected" not in told()
 
 
+def test_explain_tells_that_a_step_without_a_key_runs_in_one_slot(spark: SparkSession, tmp_path: Path) -> None:
+    class Nothing(hr.KeyedProcess):
+        def on_row(self, row: Any, context: Any) -> None:
+            """Emit nothing."""
+
+    @hr.pipeline
+    def watched(session: SparkSession) -> None:
+        rows = hr.read_files(session, tmp_path, format="json", schema="k STRING, at TIMESTAMP", name="in")
+        step = hr.process("all", Nothing, key=None, output="k STRING").late(hr.drop())
+        hr.write("watched", rows.transform(hr.event_time("at")).transform(step), hr.to_console())
+
+    told = "state: its timers, rows until event time has passed them; in one slot: the whole stream is one key"
+    assert told in watched.explain(spark=spark)
+
+
 def test_draw_shows_every_output_of_a_step(spend: Pipeline, spark: SparkSession) -> None:
     assert spend.draw(spark=spark).splitlines() == [
         "flowchart LR",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,35 @@ def test_batches_run_in_a_session_with_the_authors_views_and_leave_the_authors_s
     assert {name: batches.conf.get(name) for name in BATCH_SETTINGS} == BATCH_SETTINGS
     assert batches.table("three").count() == 3
     assert own.conf.get("spark.sql.adaptive.enabled") == "true"
+
+
+STARTS = "import sys, headrace as hr; hr.spark_session(log=sys.argv[1] or None)"
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_spark_that_does_not_start_is_shown_with_the_end_of_its_log(given: bool, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(
+        "#!/bin/sh\necho 'version \"17.0.1\"' >&2\n[ $1 = -version ] || echo no room for the heap >&2 && exit 1\n"
+    )
+    java.chmod(0o755)
+    log = tmp_path / "spark.log"
+    said = subprocess.run(
+        [sys.executable, "-c", STARTS, str(log) if given else ""],
+        env={**os.environ, "JAVA_HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 1
+    named = re.findall(r"^Spark's log: (.*)$", said.stderr, re.MULTILINE)
+    [written] = [str(log)] if given else named
+    assert len(named) == (0 if given else 1)
+    assert f"[SPARK_NOT_STARTED] Spark has ended while it started. '{written}' ends with:\n" in said.stderr
+    assert "\nno room for the heap\n" in said.stderr
+    assert said.stderr.count("Traceback") == 1
+    assert said.stdout == ""
 
 
 def landing_pipeline(landing: Path, *, looks_up: bool = False) -> Pipeline:

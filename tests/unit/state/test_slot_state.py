@@ -66,18 +66,22 @@ class Slots:
     segments: list[SegmentRange] = field(default_factory=list)
     slots: int = 1
     batch: int = 0
+    rows: StateRows = ROWS
 
     def states(self, dead_until: int = -1) -> list[tuple[GroupRange, SlotState]]:
         ranges = [GroupRange.of_slot(slot, slots=self.slots, key_groups=KEY_GROUPS) for slot in range(self.slots)]
         new_file = partial(FileName, "state", epoch=1, batch=self.batch, slot=0)
         files = SegmentFiles(self.storage, OpenSegments(), lambda: str(new_file()))
-        return [(groups, SlotState(files, ROWS, self.segments, groups, dead_until)) for groups in ranges]
+        return [(groups, SlotState(files, self.rows, self.segments, groups, dead_until)) for groups in ranges]
 
-    def run(self, upserts: pl.DataFrame, removed: pl.DataFrame | None = None, dead_until: int = -1) -> None:
+    def run(
+        self, upserts: pl.DataFrame, removed: pl.DataFrame | None = None, dead_until: int = -1, passed: int = 0
+    ) -> None:
+        """A batch that begins at a time, and in which some time passes."""
         self.batch += 1
-        states = self.states(dead_until)
+        states, ended = self.states(dead_until), gone() if removed is None else removed
         for groups, state in states:
-            state.write(within(upserts, groups), within(gone() if removed is None else removed, groups), self.batch)
+            state.write(within(upserts, groups), within(ended, groups), self.batch, dead_until + passed)
         self.segments = [each for _, state in states for each in state.segments]
 
     def find(
@@ -164,16 +168,36 @@ def test_rows_in_ranges_of_a_key_are_those_of_a_dictionary_and_no_others(
         assert slots.find([1], ranges=ranges) == {row for row in within if row[0] == 1}
 
 
-@given(st.lists(st.tuples(st.dictionaries(PLACES, st.integers(1, 9), max_size=5), st.integers(0, 2)), max_size=25))
-def test_a_row_whose_time_is_over_never_comes_back(batches: list[tuple[dict[tuple[int, int], int], int]]) -> None:
-    slots, model, time = Slots(), dict[tuple[int, int], int](), 0
+@given(
+    st.lists(st.tuples(st.dictionaries(PLACES, st.integers(1, 9), max_size=5), st.integers(0, 2)), max_size=25),
+    st.booleans(),
+)
+def test_a_row_whose_time_is_over_never_comes_back(
+    batches: list[tuple[dict[tuple[int, int], int], int]], once: bool
+) -> None:
+    slots, model, time = Slots(rows=replace(ROWS, written_once=once)), dict[tuple[int, int], int](), 0
     for upserts, passed in batches:
-        rows = [(*place, time + life) for place, life in upserts.items()]
-        slots.run(changed(rows, **{DEAD_AT: [dead_at for *_, dead_at in rows]}), dead_until=time)
+        changes = {place for place in upserts if not once or model.get(place, 0) <= time + passed}
+        rows = [(*place, time + life) for place, life in upserts.items() if place in changes]
+        slots.run(changed(rows, **{DEAD_AT: [dead_at for *_, dead_at in rows]}), dead_until=time, passed=passed)
         model |= {(key, part): dead_at for key, part, dead_at in rows}
         time += passed
         living = {(*place, dead_at) for place, dead_at in model.items() if dead_at > time}
         assert slots.find(range(13), dead_until=time) == living
+
+
+def test_rows_that_are_written_once_die_in_files_of_their_own_whatever_stays() -> None:
+    slots = Slots(rows=replace(ROWS, written_once=True))
+    for batch in range(50):
+        rows = changed([(1, 0, batch), (2, batch, batch)], **{DEAD_AT: [None, batch + 2]})
+        slots.run(rows, dead_until=batch - 1, passed=1)
+        assert [each.dead_at for each in slots.segments if each.dead_at is not None] == [batch + 1, batch + 2][
+            -batch - 1 :
+        ]
+        assert slots.find([1, 2], dead_until=batch) == {
+            (1, 0, batch),
+            *((2, each, each) for each in range(max(batch - 1, 0), batch + 1)),
+        }
 
 
 def test_files_whose_rows_have_all_lived_out_leave_the_manifest() -> None:

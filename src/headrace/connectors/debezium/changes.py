@@ -1,9 +1,10 @@
-"""``hr.debezium_changes``: the messages of Debezium's connectors as a changelog."""
+"""What a source takes as its schema to read messages about a table as a changelog, in the words of each envelope."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Literal
 
 from pyspark.sql.types import StructField, StructType
@@ -15,6 +16,8 @@ from headrace.schemas import parse_ddl, spark_schema
 from headrace.secrets import call_text
 from headrace.stability import stable
 
+Envelope = Literal["debezium", "canal", "maxwell", "upsert"]
+"""Who writes the messages; with ``upsert`` a message is a row, and one without a value deletes its key."""
 Tombstones = Literal["skip", "delete"]
 Decimals = Literal["base64", "text"]
 Times = Literal["microseconds", "milliseconds", "nanoseconds"]
@@ -31,6 +34,9 @@ class DebeziumChanges:
     tombstones: Tombstones = "skip"
     decimals: Decimals = "base64"
     times: Times = "microseconds"
+    envelope: Envelope = "debezium"
+    table: str | None = None
+    """The table whose messages are read, where a topic has those of several: ``database.table``."""
 
     def __post_init__(self) -> None:
         names = [field.name for field in parse_ddl(self.columns).fields]
@@ -38,18 +44,21 @@ class DebeziumChanges:
         if unknown or not self.key:
             what = f"key column {unknown[0]!r} is not among the columns" if unknown else "key=[] names no column"
             raise DefinitionError(
-                "COLUMN_UNKNOWN", f"debezium_changes: {what}. Name the table's primary key out of: {', '.join(names)}."
+                "COLUMN_UNKNOWN", f"{self.label}: {what}. Name the table's primary key out of: {', '.join(names)}."
             )
-        check_free(names, "debezium_changes", "Leave it out or rename it")
-        for name, given in self._options.items():
-            check_choice(_CHOICES[name], **{name: given})
+        check_free(names, self.label, "Leave it out or rename it")
+        for name, choices in _CHOICES.items():
+            check_choice(choices, **{name: getattr(self, name)})
 
     def __repr__(self) -> str:
-        return call_text(debezium_changes, self.columns, key=key_argument(self.key), **self._options)
+        given = signature(_FUNCTIONS[self.envelope]).parameters.keys() & {*_CHOICES, "table"}
+        options = {name: getattr(self, name) for name in (*_CHOICES, "table") if name in given}
+        return call_text(_FUNCTIONS[self.envelope], self.columns, key=key_argument(self.key), **options)
 
     @property
-    def _options(self) -> dict[str, str]:
-        return {name: getattr(self, name) for name in _CHOICES}
+    def label(self) -> str:
+        """The definition in error messages."""
+        return f"{self.envelope}_changes"
 
     @property
     def struct(self) -> StructType:
@@ -86,3 +95,54 @@ def debezium_changes(
     ...     hr.read_kafka(spark, "shop.public.orders", servers="broker:9092", schema=orders)
     """
     return DebeziumChanges(columns, key_columns(key), on_truncate, tombstones, decimals, times)
+
+
+@stable
+def canal_changes(
+    columns: str, *, key: str | Sequence[str], table: str | None = None, on_truncate: OnTruncate = "dead_letter"
+) -> DebeziumChanges:
+    """The ``schema=`` of a source that reads Canal's flat messages of one table as a changelog.
+
+    Of a topic with several tables ``table="shop.orders"`` reads one. An update has its old row too.
+
+    >>> import headrace as hr
+    >>> hr.canal_changes("id BIGINT, total DECIMAL(10,2)", key="id", table="shop.orders")
+    hr.canal_changes('id BIGINT, total DECIMAL(10,2)', key='id', table='shop.orders')
+    """
+    texts = {"decimals": "text", "envelope": "canal", "table": table}
+    return DebeziumChanges(columns, key_columns(key), on_truncate, **texts)  # type: ignore[arg-type]
+
+
+@stable
+def maxwell_changes(columns: str, *, key: str | Sequence[str], table: str | None = None) -> DebeziumChanges:
+    """The ``schema=`` of a source that reads Maxwell's messages of one table as a changelog.
+
+    Of a topic with several tables ``table="shop.orders"`` reads one. An update has its old row too.
+
+    >>> import headrace as hr
+    >>> hr.maxwell_changes("id BIGINT, total DECIMAL(10,2)", key="id").struct.fieldNames()[:3]
+    ['id', 'total', 'change']
+    """
+    return DebeziumChanges(columns, key_columns(key), decimals="text", envelope="maxwell", table=table)
+
+
+@stable
+def upsert_changes(columns: str, *, key: str | Sequence[str]) -> DebeziumChanges:
+    """The ``schema=`` of a source that reads a compacted topic as the changelog of a table, as Flink's upsert-kafka.
+
+    A message is the row of its key, one without a value deletes it. The message's key is the text of the ``key`` column
+    or a JSON object of the key columns, as ``hr.to_kafka(..., changes="upsert")`` writes them.
+
+    >>> import headrace as hr
+    >>> hr.upsert_changes("id BIGINT, name STRING", key="id")
+    hr.upsert_changes('id BIGINT, name STRING', key='id')
+    """
+    return DebeziumChanges(columns, key_columns(key), tombstones="delete", decimals="text", envelope="upsert")
+
+
+_FUNCTIONS: Mapping[Envelope, Callable[..., DebeziumChanges]] = {
+    "debezium": debezium_changes,
+    "canal": canal_changes,
+    "maxwell": maxwell_changes,
+    "upsert": upsert_changes,
+}

@@ -1,4 +1,4 @@
-"""Decodes Debezium's messages, thousands at a time, from topics with keys and times or from recorded files."""
+"""Decodes messages about a table, thousands at a time, from topics with keys and times or from recorded files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,23 @@ from typing import BinaryIO, ClassVar
 import polars as pl
 
 from headrace.changelog import DATABASE_CHANGELOG, sortable
+from headrace.changelog import POSITION as PLACE
 from headrace.connectors.base.conversion import from_bytes, settle
 from headrace.connectors.base.decoding import POSITION, RAW_BYTES, Columns, Decoded, Decoder, with_plain_types
 from headrace.connectors.base.lines import MAX_ROW_BYTES, Integers, as_lines, read_lines
 from headrace.connectors.base.messages import MessageDecoder, Payloads
 from headrace.connectors.debezium.changes import DebeziumChanges
-from headrace.connectors.debezium.events import MONGODB, ORDER, TextColumns, changelog_rows, read_events, with_keys
+from headrace.connectors.debezium.events import (
+    MONGODB,
+    ORDER,
+    TextColumns,
+    changelog_rows,
+    named_keys,
+    read_events,
+    with_keys,
+)
 from headrace.connectors.debezium.message_layout import MessageForm, message_layout, seen_form, split_messages
+from headrace.connectors.debezium.row_messages import read_row_messages
 from headrace.connectors.debezium.values import ValueEncodings, mark_plain_decimals
 from headrace.errors import DefinitionError
 
@@ -59,7 +69,10 @@ class DebeziumMessages(MessageDecoder):
 
     def _changelog(self, messages: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
         """The rows of messages, and the problems of those without rows; the others are skipped."""
-        pieces = messages.hstack(split_messages(messages["value"]))
+        if self.changes.envelope == "debezium":
+            pieces = messages.hstack(split_messages(messages["value"]))
+        else:
+            pieces = messages.with_columns(pl.lit(None, pl.String).alias("schema"), payload="value")
         pieces = pieces.with_columns(mark_plain_decimals(pieces["payload"], self.columns.types))
         empty = pieces["payload"].is_null() | (pieces["payload"] == "null")
         if self.changes.tombstones == "delete":
@@ -71,9 +84,8 @@ class DebeziumMessages(MessageDecoder):
         key_only: list[pl.DataFrame] = []
         dead: list[pl.DataFrame] = []
         has_key_only = (pl.col("op") == "d") & pl.col("before").is_null() & pl.col("key").is_not_null()
-        for schema, form, given in _parts(pieces):
-            # A tombstone knows only its place in the topic, so the messages around it must be ordered by theirs too.
-            events, bad = read_events(form, given, self._text_columns, by_place=self.changes.tombstones == "delete")
+        for schema, form, given in self._parts(pieces):
+            events, bad = self._events(form, given)
             key_only.append(events.filter(has_key_only))
             parts.append((schema, form, events.filter(~has_key_only.fill_null(False))))
             dead.append(bad)
@@ -83,7 +95,30 @@ class DebeziumMessages(MessageDecoder):
             good, bad = self._rows(*part)
             rows.append(good)
             dead.append(bad)
-        return pl.concat(rows).sort(POSITION, ORDER, maintain_order=True).drop(ORDER), dead
+        return pl.concat(rows).sort(POSITION, PLACE, ORDER, maintain_order=True).drop(ORDER), dead
+
+    def _parts(self, pieces: pl.DataFrame) -> Iterator[Part]:
+        """Messages by the form that they have; who writes them says it, unless that is Debezium."""
+        envelope = self.changes.envelope
+        if envelope == "upsert":
+            is_tombstone = pieces["payload"] == _TOMBSTONE
+            yield None, "envelope", pieces.filter(is_tombstone)
+            yield None, "flat", pieces.filter(~is_tombstone)
+            return
+        if envelope != "debezium":
+            yield None, envelope, pieces
+            return
+        for (schema,), part in pieces.partition_by("schema", as_dict=True, maintain_order=True).items():
+            known, _ = message_layout(schema)
+            formed = part.with_columns(form=seen_form(part["payload"]) if known is None else pl.lit(known))
+            for (form,), same in formed.partition_by("form", as_dict=True, maintain_order=True).items():
+                yield schema, form, same
+
+    def _events(self, form: MessageForm, given: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        if form in ("canal", "maxwell"):
+            return read_row_messages(form, given, self._text_columns, self.changes.table)
+        # A tombstone knows only its place in the topic, so the messages around it must be ordered by theirs too.
+        return read_events(form, given, self._text_columns, by_place=self.changes.tombstones == "delete")
 
     @property
     def _text_columns(self) -> TextColumns:
@@ -95,6 +130,8 @@ class DebeziumMessages(MessageDecoder):
         if deletes.is_empty():
             return
         keys = mark_plain_decimals(deletes["key"], self.columns.types)
+        if self.changes.envelope == "upsert" and len(self.changes.key) == 1:
+            keys = named_keys(keys, self.changes.key[0])
         found = with_keys(deletes.with_columns(keys), self.changes.key, self._text_columns)
         for (schema, connector), part in found.partition_by("schema", "connector", as_dict=True).items():
             yield schema, "documents" if connector == MONGODB else "flat", part.drop("schema")
@@ -111,26 +148,18 @@ class DebeziumMessages(MessageDecoder):
         return whole, pl.concat([bad, problems])
 
 
-def _parts(pieces: pl.DataFrame) -> Iterator[Part]:
-    for (schema,), part in pieces.partition_by("schema", as_dict=True, maintain_order=True).items():
-        known, _ = message_layout(schema)
-        formed = part.with_columns(form=seen_form(part["payload"]) if known is None else pl.lit(known))
-        for (form,), same in formed.partition_by("form", as_dict=True, maintain_order=True).items():
-            yield schema, form, same
-
-
 def debezium_messages(changes: DebeziumChanges, declared: Mapping[str, pl.DataType], format: str) -> DebeziumMessages:
     """The decoder of a source with the declared columns, which include those of the changelog."""
     if format != "json":
         raise DefinitionError(
-            "FORMAT_UNKNOWN", f"format={format!r}: Debezium's messages are read as JSON. Use format='json'."
+            "FORMAT_UNKNOWN", f"format={format!r}: the messages of {changes.label} are read as JSON. Use format='json'."
         )
     table = {name: kind for name, kind in declared.items() if name not in DATABASE_CHANGELOG}
     unknown = [name for name in changes.key if name not in table]
     if unknown:
         raise DefinitionError(
             "COLUMN_UNKNOWN",
-            f"debezium_changes: key column {unknown[0]!r} is filled by the source and is not a column of the table. "
+            f"{changes.label}: key column {unknown[0]!r} is filled by the source and is not a column of the table. "
             f"Name the table's primary key out of: {', '.join(table)}.",
         )
     return DebeziumMessages(changes, Columns(table))

@@ -27,6 +27,7 @@ from headrace.connectors.base.lines import as_lines
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.message_layout import MessageForm, split_messages
 from headrace.errors import HeadraceError
+from headrace.rendering import json_rows
 from headrace.schemas import MOMENT
 
 _SOURCE_FIELDS = "connector ts_ms lsn sequence file pos row commit_lsn change_lsn event_serial_no ord"
@@ -84,20 +85,20 @@ def read_events(
 def _read_any(form: MessageForm, pieces: pl.DataFrame, table: TextColumns) -> tuple[pl.DataFrame, pl.DataFrame]:
     if form == "flat":
         added = [name for names in _FLAT_SOURCE.values() for name in names]
-        decoded = _read_objects(pieces, {**table, **dict.fromkeys((*added, *_FLAT_ABOUT), pl.String())})
+        decoded = read_objects(pieces, {**table, **dict.fromkeys((*added, *_FLAT_ABOUT), pl.String())})
         return _flat_events(decoded.rows, table), decoded.dead
     row = pl.Struct(table) if form == "envelope" else pl.String()
-    decoded = _read_objects(pieces, {**_ABOUT, "before": row, "after": row, "transaction": _TRANSACTION})
+    decoded = read_objects(pieces, {**_ABOUT, "before": row, "after": row, "transaction": _TRANSACTION})
     if form == "documents":
         return _document_events(decoded, table)
     return _envelope_events(decoded.rows), decoded.dead
 
 
-def _read_objects(pieces: pl.DataFrame, types: Mapping[str, pl.DataType]) -> Decoded:
-    """The wanted fields of JSON objects, one in each text of ``payload``."""
+def read_objects(pieces: pl.DataFrame, types: Mapping[str, pl.DataType], *, exact: bool = False) -> Decoded:
+    """The wanted fields of JSON objects, one in each text of ``payload``; ``exact`` keeps the text of inner objects."""
     # JSON allows line breaks only between tokens, where a space means the same.
     texts = pieces["payload"].str.replace_all("\n", " ", literal=True).cast(pl.Binary).to_list()
-    return JsonLines(Columns(types), keeps_numbers=False).decode_lines(as_lines(texts, pieces[POSITION].to_numpy()))
+    return JsonLines(Columns(types), keeps_numbers=exact).decode_lines(as_lines(texts, pieces[POSITION].to_numpy()))
 
 
 def _envelope_events(rows: pl.DataFrame) -> pl.DataFrame:
@@ -135,7 +136,7 @@ def _document_events(decoded: Decoded, table: TextColumns) -> tuple[pl.DataFrame
     events, dead = decoded.rows, [decoded.dead]
     for side in ("before", "after"):
         given = events.filter(pl.col(side).is_not_null()).select(POSITION, payload=side)
-        documents = _read_objects(given, table)
+        documents = read_objects(given, table)
         dead.append(documents.dead)
         rows = documents.rows.select(POSITION, pl.struct(*table).alias(side))
         events = events.drop(side).join(rows, on=POSITION, how="left", maintain_order="left")
@@ -143,14 +144,25 @@ def _document_events(decoded: Decoded, table: TextColumns) -> tuple[pl.DataFrame
     return _envelope_events(events.filter(~pl.col(POSITION).is_in(bad["position"].implode()))), bad
 
 
+def named_keys(keys: pl.Series, name: str) -> pl.Series:
+    """Keys as objects; one that is the text of a key column gets the column's name.
+
+    >>> named_keys(pl.Series(["7", '{"id": 8}', None]), "id").to_list()
+    ['{"id":"7"}', '{"id": 8}', None]
+    """
+    is_object = keys.str.contains(rf"^\s*\{{\s*\"(?:schema|payload|{pl.escape_regex(name)})\"\s*:")
+    named = pl.Series(json_rows(keys.alias(name).to_frame()), dtype=pl.Binary).cast(pl.String)
+    return named.set(is_object | keys.is_null(), None).fill_null(keys).alias(keys.name)
+
+
 def with_keys(deletes: pl.DataFrame, key: Sequence[str], table: TextColumns) -> pl.DataFrame:
     """Deletes with ``before`` made of their ``key``, null where that cannot be read, and the key's ``schema``."""
     pieces = deletes.select(POSITION, "connector").hstack(split_messages(deletes["key"]))
     documents = pl.col("connector").eq_missing(pl.lit(MONGODB))
-    inside = _read_objects(pieces.filter(documents & pl.col("payload").is_not_null()), {"id": pl.String()}).rows
+    inside = read_objects(pieces.filter(documents & pl.col("payload").is_not_null()), {"id": pl.String()}).rows
     named = inside.drop_nulls().select(POSITION, payload=pl.concat_str(pl.lit(f'{{"{key[0]}": '), "id", pl.lit("}")))
     plain = pieces.filter(~documents & pl.col("payload").is_not_null()).select(POSITION, "payload")
-    rows = _read_objects(pl.concat([plain, named]).sort(POSITION), {name: table[name] for name in key}).rows
+    rows = read_objects(pl.concat([plain, named]).sort(POSITION), {name: table[name] for name in key}).rows
     row = pl.struct(*(name if name in key else pl.lit(None, kind).alias(name) for name, kind in table.items()))
     found = rows.select(POSITION, row.alias("before"))
     known = deletes.drop("before").with_columns(pieces["schema"])

@@ -12,8 +12,9 @@ import polars as pl
 
 from headrace.connectors.debezium.values import ValueEncoding, encodings_by_path
 
-MessageForm = Literal["envelope", "documents", "flat"]
-"""A change with the row before and after it; the same with MongoDB's documents as text; a row alone."""
+MessageForm = Literal["envelope", "documents", "flat", "canal", "maxwell"]
+"""A change with the row before and after it; the same with MongoDB's documents as text; a row alone; and what others
+write: the rows of a statement, or a row with the old values of what has changed."""
 
 _OPENING, _MIDDLE = '{"schema":', ',"payload":'
 _PERHAPS_SPLIT = r'^\s*\{\s*"(?:schema|payload)"\s*:'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import polars as pl
 from confluent_kafka.admin import AdminClient, ConfigResource
@@ -24,11 +24,12 @@ from headrace.connectors.kafka.topics import TopicSettings, create_missing
 from headrace.connectors.kafka.transactions import claim, read_mark_of, write_each_time, write_once
 from headrace.errors import DefinitionError, HeadraceError, check_choice
 from headrace.keys import key_columns
-from headrace.rendering import REFUSED, json_rows, json_values, refused_rows
+from headrace.rendering import REFUSED, json_rows, json_values, last_changes, refused_rows
 from headrace.secrets import Secret, call_text, shown_options
 from headrace.stability import stable
 
 Format = Literal["json", "raw"]
+Changelog = Literal["log", "upsert"]
 Refusals = dict[Message, tuple[str, str]]
 """Messages that are not sent or not taken, each with reason and detail."""
 OVERHEAD = 128
@@ -41,6 +42,15 @@ def messages(rows: pl.DataFrame, *, key: Sequence[str], format: Format) -> list[
     return list(zip(values, _keys(rows, key), strict=True))
 
 
+def tombstones(keys: pl.DataFrame) -> list[Message]:
+    """The messages that delete keys.
+
+    >>> tombstones(pl.DataFrame({"id": [7]}))
+    [(None, b'7')]
+    """
+    return [(None, key) for key in _keys(keys, keys.columns)]
+
+
 def too_large(messages: Sequence[Message], max_bytes: int) -> Refusals:
     """The messages that are too large."""
     room = max_bytes - OVERHEAD
@@ -49,10 +59,14 @@ def too_large(messages: Sequence[Message], max_bytes: int) -> Refusals:
     return {message: ("MESSAGE_TOO_LARGE", detail.format(size, room)) for message, size in sizes if size > room}
 
 
-def keyless(messages: Sequence[Message], cluster: Cluster, topic: str) -> Refusals:
-    """The messages without a key, if the topic is compacted."""
+def keyless(messages: Sequence[Message], cluster: Cluster, topic: str, *, needed: bool = False) -> Refusals:
+    """The messages without a key, if they need one or the topic is compacted."""
     found = [message for message in messages if message[1] is None]
-    if not found or "compact" not in topic_settings(cluster, topic).get(_CLEANUP, ""):
+    if not found:
+        return {}
+    if needed:
+        return dict.fromkeys(found, ("KEY_NULL", "the key is null, so the message is of no row of the table"))
+    if "compact" not in topic_settings(cluster, topic).get(_CLEANUP, ""):
         return {}
     return dict.fromkeys(found, ("KEY_NULL", "the key is null, but the topic is compacted"))
 
@@ -142,9 +156,8 @@ def check_topic(cluster: Cluster, topic: str, *, keyed: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSink:
-    """A topic that rows are written to; every change of a changelog is a message of its own."""
+    """A topic that rows are written to; with ``changes="upsert"`` it is a table, else a log of all changes."""
 
-    changelog_mode: ClassVar[ChangelogMode] = "log"
     topic: str
     cluster: Cluster
     partition_by: tuple[str, ...]
@@ -153,6 +166,11 @@ class KafkaSink:
     writers: int | None
     guarantee: Guarantee
     create: TopicSettings | None = None
+    changes: Changelog = "log"
+
+    @property
+    def changelog_mode(self) -> ChangelogMode:
+        return self.changes
 
     @property
     def target(self) -> str:
@@ -199,17 +217,23 @@ class KafkaSink:
             return [*threads.map(lambda part: read_mark_of(self.cluster, self.topic, part.writer), parts)]
 
     def deliver(self, rows: pl.DataFrame, part: WriterBatch) -> Delivered:
-        every = messages(rows, key=self.partition_by, format=self.format)
+        superseded = 0
+        if self.changes == "upsert":
+            last = last_changes(rows, self.partition_by, changelog=part.batch.changelog)
+            every = messages(last.upserts, key=self.partition_by, format=self.format) + tombstones(last.deletes)
+            rows, superseded = pl.concat([last.upserts, last.deletes], how="diagonal"), last.superseded
+        else:
+            every = messages(rows, key=self.partition_by, format=self.format)
         refusals = too_large(every, self.cluster.max_bytes)
         if self.partition_by:
-            refusals |= keyless(every, self.cluster, self.topic)
+            refusals |= keyless(every, self.cluster, self.topic, needed=self.changes == "upsert")
         given = [message for message in every if message not in refusals] if refusals else every
         is_written, refused = self._write(given, part)
         refusals |= {message: ("MESSAGE_REFUSED", why) for message, why in refused.items()}
         letters = left_out(rows, every, refusals)
         taken = rows.height - letters.height
         counts = {"written": 0, "already_marked": taken} if is_written else {"written": taken}
-        return Delivered(**counts, refused=None if letters.is_empty() else letters)
+        return Delivered(**counts, superseded=superseded, refused=None if letters.is_empty() else letters)
 
     def _write(self, given: Sequence[Message], part: WriterBatch) -> tuple[bool, Mapping[Message, str]]:
         """Write messages; whether an earlier attempt has, and those that the broker refuses."""
@@ -241,7 +265,7 @@ class KafkaSink:
         where, options = {"servers": self.cluster.servers}, shown_options(dict(self.cluster.options)) or None
         how = {"key": self.partition_by, "format": self.format, "writers": self.writers, "guarantee": self.guarantee}
         topic = {"max_bytes": self.cluster.max_bytes, "options": options, "create": self.create}
-        return call_text(to_kafka, self.topic, **where, **how, **topic)
+        return call_text(to_kafka, self.topic, **where, **how, **topic, changes=self.changes)
 
 
 @stable
@@ -256,6 +280,7 @@ def to_kafka(
     max_bytes: int = MAX_BYTES,
     options: Mapping[str, str | Secret] | None = None,
     create: TopicSettings | None = None,
+    changes: Changelog = "log",
 ) -> KafkaSink:
     """Write rows to a topic as JSON objects, or with ``format="raw"`` the bytes of a column ``value``, exactly once.
 
@@ -264,10 +289,14 @@ def to_kafka(
     ``create=hr.topic(partitions=4)`` a missing topic is created at the start. Consumers must read with
     ``isolation.level=read_committed``.
 
+    With ``changes="upsert"`` the topic is a table by ``key``, as Flink's upsert-kafka: of a changelog's batch only the
+    last change of each key is written, without the column ``change``, and a delete as a tombstone.
+
     >>> to_kafka("spend", servers="localhost:9092", key="account", options={"sasl.password": "hunter2"})
     hr.to_kafka('spend', servers='localhost:9092', key=['account'], options={'sasl.password': '***'})
     """
     check_choice(Format, format=format)
+    check_choice(Changelog, changes=changes)
     check_delivery(guarantee, writers)
     for name in options or {}:
         if name in _OURS:
@@ -276,4 +305,12 @@ def to_kafka(
                 f"option {name!r} is set by Headrace, because the guarantee depends on it. Leave it out.",
             )
     cluster = Cluster(servers, tuple(sorted((options or {}).items())), max_bytes)
-    return KafkaSink(topic, cluster, key_columns(key), format, writers, guarantee, create)
+    names = key_columns(key)
+    if changes == "upsert" and (not names or format != "json"):
+        lacks = f"format={format!r}" if names else "no key="
+        raise DefinitionError(
+            "UPSERT_NEEDS_KEY",
+            f"to_kafka({topic!r}, changes='upsert') has {lacks}. Its messages are JSON and have the table's key: write "
+            "key='id'.",
+        )
+    return KafkaSink(topic, cluster, names, format, writers, guarantee, create, changes)

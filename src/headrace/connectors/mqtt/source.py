@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -17,13 +18,12 @@ from headrace.connectors.base.decoding import POSITION, Decoded
 from headrace.connectors.base.messages import MessageDecoder, Payloads, check_message_schema, message_decoder
 from headrace.connectors.base.source import LANDING, Gate, add_source, declared_columns
 from headrace.connectors.files.listing import PATH, FileEnumerator
-from headrace.connectors.mqtt.feed import Broker, MqttFeed, landed
+from headrace.connectors.mqtt.feed import CLIENT, Broker, MqttFeed, landed
 from headrace.errors import check_choice, check_name
 from headrace.graph import active_graph
 from headrace.schemas import MOMENT, parse_ddl, polars_schema
 from headrace.secrets import Secret
 from headrace.stability import stable
-from headrace.storage import local_path
 from headrace.wheel.task import Task
 
 Format = Literal["json", "csv", "raw"]
@@ -55,14 +55,15 @@ class MqttReader:
 
 
 class LandedFiles(FileEnumerator):
-    """Finds new files of a landing log; the newest that a flow has read must be there: no broker knows the others."""
+    """Finds new files of a landing log, whose name at the broker and newest file that was read must be there."""
 
     def check(self, since: dict[str, Any]) -> None:
         super().check(since)
         newest = max((path for name in since["lists"][-1:] for path in self._read(name)[PATH]), default=None)
-        file = None if newest is None else local_path(newest)
-        if file is not None and not file.exists():
-            raise incomplete(self.place, f"{file.name} is missing, which a flow has read")
+        if newest is not None:
+            for name in (CLIENT, newest.rpartition("/")[2]):
+                if not Path(self.place, name).exists():
+                    raise incomplete(self.place, f"{name} is missing, and flows have read from it")
 
 
 @stable

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,11 @@ class AggregateScope:
         if not operand.dtype.is_numeric():
             raise self._wrong_type(argument, operand.dtype, function, "numbers")
         return operand
+
+    def summed(self, argument: RowExpression, function: str) -> tuple[Operand, pl.DataType]:
+        """A number as it is added up, with arithmetic that does not overflow, and its type."""
+        dtype = self.number(argument, function).dtype
+        return argument.operand(self.schema, exact=not dtype.is_float()), dtype
 
     def ordered(self, argument: RowExpression, function: str) -> Operand:
         operand = argument.operand(self.schema)
@@ -89,6 +94,8 @@ class AggregateFunction(ABC):
     """
 
     arguments: tuple[RowExpression, ...]
+    gives_rows: ClassVar[bool] = False
+    """Whether the result is a list of rows, each of which becomes a row of the output."""
 
     @property
     def argument(self) -> RowExpression:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, overload
 
 import polars as pl
 
@@ -22,6 +22,8 @@ from headrace.expressions.aggregates.aggregate import (
     map_groups,
     parse_argument,
 )
+from headrace.expressions.operands import Operand
+from headrace.expressions.rows import parse_row_expression
 from headrace.key_hash import canonical_value
 from headrace.stability import stable
 
@@ -88,7 +90,7 @@ def extreme(which: Which, value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def first_of_each(groups: pl.Series, *, descending: Mapping[str, bool], limit: int) -> pl.Series:
-    """The first structs of each list, in the order of these fields; those that tie stay in their order.
+    """The first structs of each list, by these fields, null as the least; those that tie stay in their order.
 
     >>> entries = pl.Series([[{"x": 1, "of": "b"}, {"x": 2, "of": "a"}, {"x": 1, "of": "a"}], []])
     >>> first_of_each(entries, descending={"x": True, "of": False}, limit=2).to_list()
@@ -99,8 +101,9 @@ def first_of_each(groups: pl.Series, *, descending: Mapping[str, bool], limit: i
     owner = "\0owner"
     frame = lists.elements.struct.unnest().with_columns(pl.Series(owner, lists.owners))
     by_owner = {owner: False, **descending}
-    ordered = frame.sort(*by_owner, descending=list(by_owner.values()), maintain_order=True).drop(owner)
-    return Lists(ordered.to_struct(), lists.lengths).series().list.head(limit)
+    falling = list(by_owner.values())
+    ordered = frame.sort(*by_owner, descending=falling, nulls_last=falling, maintain_order=True)
+    return Lists(ordered.drop(owner).to_struct(), lists.lengths).series().list.head(limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +145,21 @@ class CollectSet(AggregateFunction):
 
 @dataclass(frozen=True, slots=True)
 class Top(AggregateFunction):
-    """The largest values, without nulls; with a second argument, structs of both, of which it orders equal values."""
+    """The largest values, without nulls; with a second argument, structs of both, of which it orders equal values.
+
+    Structs and lists have no order: there the first by event time, then by position comes first.
+    """
 
     limit: int
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
+        if len(self.arguments) > 1 and (of := self.arguments[1].operand(scope.schema)).dtype.is_nested():
+            by = scope.canonical(self.argument, "top")
+            fields = (
+                pl.element().struct.field(each).alias(name)
+                for each, name in zip((BY, VALUE), self._fields, strict=True)
+            )
+            return _largest_first(scope, by, of, self.limit, pl.struct(fields), keeps_nulls=False)
         operands = [scope.canonical(argument, "top") for argument in self.arguments]
         entry, kept = operands[0].value, pl.List(operands[0].dtype)
         if len(operands) > 1:
@@ -168,6 +181,37 @@ class Top(AggregateFunction):
             return entry.sort(descending=True).head(self.limit).implode()
         order = dict(zip(self._fields, (True, False), strict=True))
         return map_groups(entry, partial(first_of_each, descending=order, limit=self.limit), kept)
+
+
+@dataclass(frozen=True, slots=True)
+class TopRows(AggregateFunction):
+    """The whole rows with the largest values, those without a value last; of equal ones the first by event time."""
+
+    limit: int
+    gives_rows = True
+
+    def bind(self, scope: AggregateScope) -> BoundAggregate:
+        by, row = scope.canonical(self.arguments[0], "top"), self.arguments[1].operand(scope.schema)
+        return _largest_first(scope, by, row, self.limit, pl.element().struct.field(VALUE), keeps_nulls=True)
+
+
+def _largest_first(
+    scope: AggregateScope, by: Operand, value: Operand, limit: int, shown: pl.Expr, *, keeps_nulls: bool
+) -> BoundAggregate:
+    """Values by something else, the largest first, then by event time, then by position; ``shown`` is of an entry."""
+    kept = pl.List(pl.Struct({BY: by.dtype, TIME: pl.Int64(), VALUE: value.dtype}))
+    largest = partial(first_of_each, descending={BY: True, TIME: False}, limit=limit)
+    given = scope.select(pl.struct(by.value.alias(BY), scope.time.alias(TIME), value.value.alias(VALUE)))
+    if not keeps_nulls:
+        given = given.filter(scope.select(by.value.is_not_null()))
+    result = scope.state("top").list.eval(shown)
+    return BoundAggregate(
+        types={"top": kept},
+        partial={"top": map_groups(given, largest, kept)},
+        merge={"top": map_groups(scope.elements("top"), largest, kept)},
+        result=result,
+        result_type=pl.DataFrame(schema={f"{scope.name}.top": kept}).select(result).to_series().dtype,
+    )
 
 
 def _collected(name: str, kind: type[CollectList | CollectSet], value: str, at_most: int | None) -> Aggregate:
@@ -196,13 +240,37 @@ def collect_set(value: str, *, at_most: int | None = None) -> Aggregate:
     return _collected("collect_set", CollectSet, value, at_most)
 
 
+@overload
+def top(value: str, *, n: int, of: str | None = None) -> Aggregate: ...
+
+
+@overload
+def top(value: int, *, by: str, rows: Literal[True]) -> Aggregate: ...
+
+
 @stable
-def top(value: str, *, n: int, of: str | None = None) -> Aggregate:
+def top(
+    value: str | int, *, n: int | None = None, of: str | None = None, by: str | None = None, rows: bool = False
+) -> Aggregate:
     """The ``n`` largest values in descending order; with ``of``, each in a struct with the value of that column.
+
+    ``hr.top(n, by=..., rows=True)`` makes each of the ``n`` best rows a row of the output, with its rank.
 
     >>> top("amount", n=3, of="shop")
     hr.top('amount', n=3, of='shop')
+    >>> top(10, by="price", rows=True)
+    hr.top(10, by='price', rows=True)
     """
+    if rows or by is not None or not isinstance(value, str):
+        if by is None or rows is not True or n is not None or of is not None:
+            raise DefinitionError(
+                "TOP_FORM",
+                "hr.top has two forms. Write hr.top('price', n=10) for a list of values, or hr.top(10, by='price', "
+                "rows=True) for rows.",
+            )
+        limit = check_limit(value, argument="n", text=f"hr.top(by={by!r}, rows=True)")  # type: ignore[arg-type]
+        text = f"hr.top({limit}, by={by!r}, rows=True)"
+        return Aggregate(text, TopRows((parse_argument(by), parse_row_expression("struct(*)")), limit), code=text)
     limit = check_limit(n, argument="n", text=f"hr.top({value!r})")
     arguments = tuple(map(parse_argument, [value] if of is None else [value, of]))
     if len({argument.tree for argument in arguments}) < len(arguments):

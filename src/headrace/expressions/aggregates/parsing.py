@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from headrace.errors import DefinitionError
+from headrace.expressions import nodes
 from headrace.expressions.aggregates.accumulators import UserDefinedAggregate
 from headrace.expressions.aggregates.aggregate import Aggregate, AggregateFunction, reads_no_column
 from headrace.expressions.aggregates.chosen_values import Extreme, ValueAtExtreme, check_limit
+from headrace.expressions.aggregates.computed import Computed
 from headrace.expressions.aggregates.hyperloglog import ApproximateCountDistinct
 from headrace.expressions.aggregates.percentile import Percentile
 from headrace.expressions.aggregates.sums import Average, Count, CountDistinct, Sum, Variance
-from headrace.expressions.parser import is_supported, read_sql, sql_of
+from headrace.expressions.parser import OPERATIONS, ExpressionParser, is_supported, read_sql, sql_of
 from headrace.expressions.rows import RowExpression, row_expression
 
 LISTED_AGGREGATES = (
     "count(*), count(x), count(DISTINCT x), approx_count_distinct(x[, error]), sum(x), avg(x), min(x), max(x), "
     "stddev(x), stddev_samp(x), stddev_pop(x), variance(x), var_samp(x), var_pop(x), first(x), last(x), min_by(x, y), "
     "max_by(x, y), approx_percentile(x, p), approx_percentile(x, array(p, ...)), each with FILTER (WHERE ...) if "
-    "need be; and hr.percentile, hr.top, hr.collect_list, hr.collect_set, hr.ewm"
+    "need be; expressions over them, as in sum(x) / count(*); and hr.percentile, hr.top, hr.collect_list, "
+    "hr.collect_set, hr.ewm"
 )
 
 
@@ -51,18 +54,33 @@ class _SqlAggregate:
     name: str
 
     def aggregate(self) -> Aggregate:
-        node, condition = read_sql(self.text), None
+        node = read_sql(self.text)
         while isinstance(node, exp.Paren):
             node = node.this
+        if is_supported(node):
+            raise self.of_one_row(self.text)
+        if not is_aggregate(node) and type(node) in OPERATIONS and any(map(is_aggregate, node.walk())):
+            return self.computed(node)
+        return self.alone(node, self.text)
+
+    def computed(self, node: exp.Expr) -> Aggregate:
+        """An expression over several aggregates."""
+        parser = _ResultParser(self.text, self)
+        tree = parser.expression(node)
+        parts = tuple(replace(part, name=str(number)) for number, part in enumerate(parser.parts.values()))
+        read = [part.function.arguments for part in parts] + [(each.condition,) for each in parts if each.condition]
+        arguments = tuple(argument for arguments in read for argument in arguments)
+        function = Computed(arguments, tree, tuple(parser.parts), parts)
+        return Aggregate(self.text, function, repr(self.text), None, self.name)
+
+    def alone(self, node: exp.Expr, text: str) -> Aggregate:
+        """One of the listed aggregates, with a filter if it has one."""
+        condition = None
         if isinstance(node, exp.Filter):
             where = node.expression.this
             node, condition = node.this, row_expression(where, sql_of(where))
-        if is_supported(node):
-            raise DefinitionError(
-                "AGGREGATE_EXPECTED",
-                f"aggregate '{self.name}': '{self.text}' is a value of one row, not of a group of rows. Put it into "
-                f"one of {LISTED_AGGREGATES}.",
-            )
+            if is_supported(node):
+                raise self.of_one_row(sql_of(node))
         if isinstance(node, exp.ArrayAgg | exp.ArrayUniqueAgg):
             function = "collect_list" if isinstance(node, exp.ArrayAgg) else "collect_set"
             check_limit(None, argument="at_most", text=f"hr.{function}({sql_of(node.this)!r})")
@@ -70,7 +88,14 @@ class _SqlAggregate:
         given = {key for key, value in node.args.items() if value and key != "big_int"}
         if build is None or not given <= arguments:
             raise self.unsupported()
-        return Aggregate(self.text, build(self, node), repr(self.text), condition, self.name)
+        return Aggregate(text, build(self, node), repr(text), condition, self.name)
+
+    def of_one_row(self, part: str) -> DefinitionError:
+        return DefinitionError(
+            "AGGREGATE_EXPECTED",
+            f"aggregate '{self.name}': '{part}' is a value of one row, not of a group of rows. Put it into one of "
+            f"{LISTED_AGGREGATES}.",
+        )
 
     def arguments(self, *given: exp.Expr) -> tuple[RowExpression, ...]:
         if any(isinstance(node, exp.Distinct | exp.Order) for node in given):
@@ -90,7 +115,7 @@ class _SqlAggregate:
         return DefinitionError(
             "EXPRESSION_UNSUPPORTED",
             f"aggregate '{self.name}': '{self.text}' is not one of the supported aggregates: {LISTED_AGGREGATES}. "
-            f"{reason}Use one of them alone; the name of the result is given outside the text.",
+            f"{reason}The name of the result is given outside the text.",
         )
 
 
@@ -115,6 +140,28 @@ def _percentile(text: _SqlAggregate, node: exp.Expr) -> AggregateFunction:
     is_list = isinstance(share, exp.Array)
     shares = tuple(map(text.number, share.expressions if is_list else [share]))
     return Percentile(text.arguments(node.this), shares, is_list)
+
+
+@dataclass(frozen=True)
+class _ResultParser(ExpressionParser):
+    """The parser of an expression over aggregates; each becomes a column that holds its result."""
+
+    aggregate: _SqlAggregate
+    parts: dict[nodes.ColumnRef, Aggregate] = field(default_factory=dict)
+
+    def expression(self, node: exp.Expr) -> nodes.Expression:
+        if is_aggregate(node):
+            result = nodes.ColumnRef(sql_of(node), (sql_of(node),))
+            self.parts.setdefault(result, self.aggregate.alone(node, sql_of(node)))
+            return result
+        if isinstance(node, exp.Column | exp.Dot | exp.Struct):
+            raise self.aggregate.of_one_row(sql_of(node))
+        return super().expression(node)
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Whether a syntax tree is one of the listed aggregates."""
+    return type(node) in _FUNCTIONS or isinstance(node, exp.Filter)
 
 
 _ONE, _TWO = frozenset({"this"}), frozenset({"this", "expression"})

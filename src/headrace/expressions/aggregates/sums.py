@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
 from math import log
 
 import polars as pl
@@ -16,10 +15,10 @@ from headrace.expressions.aggregates.aggregate import (
     BoundAggregate,
     parse_argument,
 )
+from headrace.expressions.arithmetic import WHOLE, as_number
 from headrace.expressions.operands import LARGEST_PRECISION, Operand
 from headrace.stability import experimental
 
-_WHOLE = pl.Decimal(LARGEST_PRECISION, 0)
 # Sums of decimals with more digits than this could pass 38 digits; they are stored as two halves.
 _LARGEST_SINGLE_SUM = 28
 _HALF = 10**19
@@ -31,7 +30,8 @@ class Count(AggregateFunction):
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
         if self.arguments:
-            number = scope.select(self.argument.operand(scope.schema).value).count()
+            # What a sum adds up counts, also beyond the type of the argument.
+            number = scope.select(self.argument.operand(scope.schema, exact=True).value).count()
         else:
             number = pl.len() if scope.condition is None else scope.select(scope.time).len()
         count = scope.state("count")
@@ -56,11 +56,11 @@ class Sum(AggregateFunction):
     """The sum of the values that are not null."""
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
-        operand = scope.number(self.argument, "sum")
-        result_type: pl.DataType = pl.Int64() if operand.dtype.is_integer() else pl.Float64()
-        if isinstance(operand.dtype, pl.Decimal):
-            result_type = pl.Decimal(min(LARGEST_PRECISION, operand.dtype.precision + 10), operand.dtype.scale)
-        return _bind_sum(scope, operand, result_type, is_average=False)
+        operand, dtype = scope.summed(self.argument, "sum")
+        result_type: pl.DataType = pl.Int64() if dtype.is_integer() else pl.Float64()
+        if isinstance(dtype, pl.Decimal):
+            result_type = pl.Decimal(min(LARGEST_PRECISION, dtype.precision + 10), dtype.scale)
+        return _bind_sum(scope, operand, result_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +68,27 @@ class Average(AggregateFunction):
     """The mean of the values that are not null."""
 
     def bind(self, scope: AggregateScope) -> BoundAggregate:
-        operand = scope.number(self.argument, "avg")
+        operand, dtype = scope.summed(self.argument, "avg")
         result_type: pl.DataType = pl.Float64()
-        if isinstance(operand.dtype, pl.Decimal):
-            digits = (operand.dtype.precision + 4, operand.dtype.scale + 4)
+        if isinstance(dtype, pl.Decimal):
+            digits = (dtype.precision + 4, dtype.scale + 4)
             result_type = pl.Decimal(*(min(LARGEST_PRECISION, each) for each in digits))
-        return _bind_sum(scope, operand, result_type, is_average=True)
+        return _bind_sum(scope, operand, result_type, average_of=dtype)
 
 
-def _bind_sum(scope: AggregateScope, operand: Operand, result_type: pl.DataType, *, is_average: bool) -> BoundAggregate:
-    """A sum or an average of numbers; the sum comes first in the state."""
+def _bind_sum(
+    scope: AggregateScope, operand: Operand, result_type: pl.DataType, average_of: pl.DataType | None = None
+) -> BoundAggregate:
+    """A sum, or an average of numbers of a type; the sum comes first in the state."""
     value = scope.select(operand.value)
     types, sums, total = _sums(scope, value, operand.dtype)
     first = next(iter(types))
     partial = {name: _sum_or_null(value, each).cast(types[name]) for name, each in sums.items()}
-    if is_average:
+    if average_of is not None:
         types["count"], partial["count"] = pl.Int64(), value.count().cast(pl.Int64)
-        total = _average(total, scope.state("count"), operand.dtype)
+        total = _average(total, scope.state("count"), average_of)
     merge = {name: _sum_or_null(scope.state(name), scope.state(name).sum()) for name in types}
-    result = _as_result(total, result_type)
+    result = total.cast(result_type) if result_type.is_float() else as_number(total, result_type)
     # There are values but no result; a float never overflows.
     overflowed = None if result_type.is_float() else scope.state(first).is_not_null() & result.is_null()
     return BoundAggregate(types, partial, merge, result, result_type, overflowed)
@@ -102,7 +104,7 @@ def _sums(
     if dtype.is_float():
         return {"sum": pl.Float64()}, {"sum": value.cast(pl.Float64).sum()}, scope.state("sum")
     if not isinstance(dtype, pl.Decimal):
-        return {"sum": _WHOLE}, {"sum": value.cast(pl.Int128).sum()}, scope.state("sum").to_physical()
+        return {"sum": WHOLE}, {"sum": value.cast(pl.Int128).sum()}, scope.state("sum").to_physical()
     if dtype.precision <= _LARGEST_SINGLE_SUM:
         stored = pl.Decimal(LARGEST_PRECISION, dtype.scale)
         return {"sum": stored}, {"sum": value.sum()}, scope.state("sum").to_physical()
@@ -111,7 +113,7 @@ def _sums(
     carried = high + low // _HALF
     inside = (carried >= -_HALF) & (carried < _HALF)
     return (
-        {"sum_high": _WHOLE, "sum_low": _WHOLE},
+        {"sum_high": WHOLE, "sum_low": WHOLE},
         {"sum_high": (unscaled // _HALF).sum(), "sum_low": (unscaled % _HALF).sum()},
         pl.when(inside).then(carried * _HALF + low % _HALF),
     )
@@ -131,15 +133,6 @@ def _average(total: pl.Expr, count: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     rounded = whole * added + (rest * added * 2 + wide) // (wide * 2)
     in_range = whole < 10**LARGEST_PRECISION // added
     return pl.when(in_range).then(pl.when(total < 0).then(rounded * -1).otherwise(rounded))
-
-
-def _as_result(total: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """The total in the result's type, null where it is out of range."""
-    if not isinstance(dtype, pl.Decimal):
-        return total.cast(dtype, strict=False)
-    in_range = pl.when(total.abs() < 10**dtype.precision).then(total).cast(_WHOLE)
-    # A whole number times 0.01 has the same digits, two of them after the point.
-    return (in_range * pl.lit(Decimal(1).scaleb(-dtype.scale))).cast(dtype)
 
 
 @dataclass(frozen=True, slots=True)

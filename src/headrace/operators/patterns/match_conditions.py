@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, assert_never
 
-import numpy as np
 import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions import RowExpression, nodes
-from headrace.expressions.operands import common_type
+from headrace.expressions.arithmetic import arithmetic_of_values, cast_of_values
+from headrace.expressions.functions import FUNCTIONS, Argument, day_of_value
+from headrace.expressions.operands import common_type, fits
 from headrace.expressions.rows import PolarsLowering
 from headrace.expressions.step_expressions import parse_step_expression
 from headrace.operators.patterns.match_values import CarriedColumns, Reader, physical, reader, step_operands
@@ -99,7 +100,7 @@ class _MatchLowering:
             case nodes.FunctionCall():
                 return self._function_call(node)
             case nodes.Cast():
-                return self._converted(node.operand, node.dtype)
+                return _of_known(cast_of_values(self._type(node.operand), node.dtype), self.function(node.operand))
             case nodes.Like():
                 full_match, negated = re.compile(node.regex(re.escape), re.DOTALL).fullmatch, node.negated
                 return _of_known(lambda text: (full_match(text) is None) is negated, self.function(node.operand))
@@ -119,7 +120,10 @@ class _MatchLowering:
                 return lambda row, matched: next(
                     (value for condition, value in branches if condition(row, matched) is True), default
                 )(row, matched)
-            case nodes.ColumnRef() | nodes.Constant():
+            case nodes.StructOf():
+                fields = [(name, self.function(value)) for name, value in zip(node.names, node.values, strict=True)]
+                return lambda row, matched: {name: value(row, matched) for name, value in fields}
+            case nodes.ColumnRef() | nodes.WholeRow() | nodes.Constant():
                 return self._of_row(node)
             case _:
                 assert_never(node)
@@ -128,7 +132,7 @@ class _MatchLowering:
         return self.types.operand(node).dtype
 
     def _of_row(self, node: nodes.Expression) -> Reader:
-        if nodes.columns_of(node):
+        if nodes.reads_row(node):
             place = self.columns.place(node)
             return lambda row, matched: row[place]  # type: ignore[index]  # a condition is asked of a row
         operand = self.types.operand(node)
@@ -153,18 +157,27 @@ class _MatchLowering:
         return _null_safe(compare, one, other) if sign == "<=>" else _of_both(compare, one, other)
 
     def _arithmetic(self, node: nodes.Arithmetic) -> Reader:
-        dtype, compute = self._type(node), _ARITHMETIC[node.operator]
+        dtype = self._type(node)
         left, right = self._converted(node.left, dtype), self._converted(node.right, dtype)
-        if dtype != pl.Float32():
-            return _of_both(compute, left, right)
-        # Spark rounds the result of two numbers of 32 bits to 32 bits.
-        return _of_both(lambda one, other: float(np.float32(compute(one, other))), left, right)
+        return _of_both(arithmetic_of_values(node.operator, dtype), left, right)
 
     def _function_call(self, node: nodes.FunctionCall) -> Reader:
         if node.function == "is_null":
-            value = self.function(node.operand)
+            value = self.function(node.operands[0])
             return lambda row, matched: value(row, matched) is None
-        return _of_known(_FUNCTIONS[node.function], self._converted(node.operand, self._type(node)))
+        dtype = self._type(node)
+        if node.function in ("negative", "abs"):
+            change = partial(_signed, operator.neg if node.function == "negative" else abs, dtype)
+            return _of_known(change, self._converted(node.operands[0], dtype))
+        if node.function == "not":
+            return _of_known(operator.not_, self.function(node.operands[0]))
+        function = FUNCTIONS[node.function]
+        values = [self._argument(each, wanted) for each, wanted in function.arguments(node.operands)]
+        return _of_all(function.of_values, values)
+
+    def _argument(self, node: nodes.Expression, wanted: Argument) -> Reader:
+        value = self.function(node)
+        return _of_known(day_of_value(self._type(node)), value) if wanted == "day" else value
 
 
 def _of_known(change: Callable[[Any], Any], value: Reader) -> Reader:
@@ -179,6 +192,19 @@ def _of_both(compute: Callable[[Any, Any], Any], left: Reader, right: Reader) ->
     def computed(row: Any, matched: Any) -> Any:
         one, other = left(row, matched), right(row, matched)
         return None if one is None or other is None else compute(one, other)
+
+    return computed
+
+
+def _signed(change: Callable[[Any], Any], dtype: pl.DataType, value: Any) -> Any:
+    changed = change(value)
+    return changed if not dtype.is_integer() or fits(changed, dtype) else None
+
+
+def _of_all(compute: Callable[..., Any], values: Sequence[Reader]) -> Reader:
+    def computed(row: Any, matched: Any) -> Any:
+        given = [value(row, matched) for value in values]
+        return None if None in given else compute(*given)
 
     return computed
 
@@ -210,15 +236,6 @@ _COMPARISONS: Mapping[nodes.ComparisonOperator, tuple[Callable[[Any, Any], bool]
     "<=>": (_float_equal, operator.eq),
 }
 """How floats are compared, and everything else."""
-_ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
-    "not": operator.not_,
-    "negative": operator.neg,
-    "abs": abs,
-    "upper": str.upper,
-    "lower": str.lower,
-    "length": len,
-}
 
 
 def _logical(left: Reader, right: Reader, decisive: bool) -> Reader:

@@ -12,7 +12,7 @@ import polars as pl
 
 from headrace.errors import DefinitionError
 from headrace.expressions import RowExpression, parse_aggregate
-from headrace.expressions.nodes import Expression, StepValue, columns_of, step_values_of
+from headrace.expressions.nodes import ColumnRef, Expression, StepValue, WholeRow, step_values_of, walk
 from headrace.expressions.operands import LARGEST_PRECISION, Operand, Schema, fits
 from headrace.expressions.rows import PolarsLowering
 from headrace.expressions.step_expressions import parse_step_expression
@@ -28,12 +28,13 @@ class CarriedColumns:
     """The columns that rows carry because conditions over the match or measures read them, each computed once."""
 
     schema: Schema
-    operands: dict[Expression, Operand] = field(default_factory=dict)
+    operands: dict[tuple[Expression, bool], Operand] = field(default_factory=dict)
 
-    def place(self, tree: Expression) -> int:
-        if tree not in self.operands:
-            self.operands[tree] = PolarsLowering(tree.sql, self.schema).operand(tree)
-        return VALUES + list(self.operands).index(tree)
+    def place(self, tree: Expression, *, exact: bool = False) -> int:
+        plain, found = (PolarsLowering(tree.sql, self.schema, exact=each).operand(tree) for each in (False, exact))
+        key = tree, found.dtype != plain.dtype
+        self.operands.setdefault(key, found)
+        return VALUES + list(self.operands).index(key)
 
 
 def physical(dtype: pl.DataType) -> pl.DataType:
@@ -86,7 +87,8 @@ def reader(value: StepValue, columns: CarriedColumns, steps: Sequence[str], dtyp
     number = steps.index(value.step)
     if value.function == "elapsed":
         return partial(_since_step, number)
-    place = TIME if value.argument is None else columns.place(value.argument)
+    exact = value.function in ("sum", "avg")
+    place = TIME if value.argument is None else columns.place(value.argument, exact=exact)
     if value.function in ("first", "last"):
         return partial(_first if value.function == "first" else _last, number, place)
     return partial(_aggregated, number, place, _AGGREGATES[value.function], dtype)
@@ -123,12 +125,14 @@ def bind_measures(measures: Mapping[str, str], columns: CarriedColumns, steps: S
     """
     trees = {name: parse_step_expression(text, steps) for name, text in measures.items()}
     for name, tree in trees.items():
-        for column in columns_of(tree):
-            raise DefinitionError(
-                "STEP_MISSING",
-                f"measure {name!r}: '{measures[name]}' does not name the step of '{column.sql}'. "
-                f"Write it as in '{steps[0]}.{column.path[-1]}'. Steps: {', '.join(steps)}.",
-            )
+        for part in walk(tree):
+            if isinstance(part, ColumnRef | WholeRow):
+                written = part.path[-1] if isinstance(part, ColumnRef) else "*"
+                raise DefinitionError(
+                    "STEP_MISSING",
+                    f"measure {name!r}: '{measures[name]}' does not name the step of '{part.sql}'. "
+                    f"Write it as in '{steps[0]}.{written}'. Steps: {', '.join(steps)}.",
+                )
     values = step_operands([value for tree in trees.values() for value in step_values_of(tree)], columns.schema)
     operands = {name: PolarsLowering(measures[name], {}, values).operand(tree) for name, tree in trees.items()}
     readers = {each.sql: (of.dtype, reader(each, columns, steps, of.dtype)) for each, of in values.items()}
@@ -183,11 +187,16 @@ def _aggregated(
 def _sum(values: list[Any], dtype: pl.DataType) -> Any:
     if not values:
         return None
-    with localcontext(prec=2 * LARGEST_PRECISION):
+    if isinstance(dtype, pl.Decimal) or isinstance(values[0], Decimal):
+        with localcontext(prec=2 * LARGEST_PRECISION):
+            total = Decimal(sum(values))
+            if isinstance(dtype, pl.Decimal):
+                return _rounded(total, dtype)
+    else:
         total = sum(values)
-        if dtype == pl.Int64():
-            return total if fits(total, dtype) else None
-        return _rounded(Decimal(total), dtype) if isinstance(dtype, pl.Decimal) else float(total)
+    if isinstance(dtype, pl.Int64):
+        return int(total) if fits(int(total), dtype) else None
+    return float(total)
 
 
 def _average(values: list[Any], dtype: pl.DataType) -> Any:

@@ -69,7 +69,7 @@ class Matcher:
         """Conditions over what has been matched, by their bit; how long after the row before a row comes is one."""
         for bit, limit in automaton.limits:
             self._conditions[bit] = _in_time(limit, self._conditions.get(bit))
-        self._asked = sum(self._conditions)
+        self.asked = sum(self._conditions)
         self._skip = skip or Skip("none")
         self._skipped_to = -1 if self._skip.step is None else automaton.steps.index(self._skip.step)
         states = automaton.states
@@ -98,7 +98,7 @@ class Matcher:
     def take(self, key: KeyMatches, rows: Sequence[tuple[int, int, Row]], found: MatchResults) -> None:
         """Take rows, each (time, conditions it meets, values), in their order."""
         outcomes, relevant, compute = self.table.outcomes, self.table.relevant, self.table.compute
-        asked, limits, within, most = self._asked, self.limits, self._within, self._most
+        asked, limits, within, most = self.asked, self.limits, self._within, self._most
         starts_with = relevant[START]
         partials, held = key.partials, key.held
         for number, (time, hits, values) in enumerate(rows, key.rows):
@@ -174,9 +174,10 @@ class Matcher:
         return over
 
     def due(self, key: KeyMatches) -> int | None:
-        # Without limits the first to begin is the first to end.
-        partials = key.partials if self.limits else key.partials[:1]
-        return min((end for partial in partials if (end := self._end(partial)) is not None), default=None)
+        if not self.limits:
+            # The first to begin is the first to end.
+            return self._end(key.partials[0]) if key.partials else None
+        return min((end for partial in key.partials if (end := self._end(partial)) is not None), default=None)
 
     def _end(self, partial: Partial) -> int | None:
         state, start, node = partial
@@ -189,7 +190,7 @@ class Matcher:
 
     def _asked_of(self, met: int, row: Row, node: Node | None) -> int:
         """The conditions that hold, those over what has been matched included."""
-        for bit in bits(met & self._asked):
+        for bit in bits(met & self.asked):
             if self._conditions[bit](row, node) is not True:
                 met ^= bit
         return met

@@ -13,6 +13,7 @@ import pyarrow as pa
 from headrace.operators.patterns.automaton import FINAL
 from headrace.operators.patterns.match_values import physical
 from headrace.operators.patterns.matcher import NUMBER, KeyMatches, Node, Partial, Row
+from headrace.schemas import PolarsType
 
 NODES, PARTIALS, ROW_TIME = "__nodes", "__partials", "__row_time"
 """For each row that a branch has taken, (number of the node before it + 1, step, place of the row) in one number; for
@@ -100,9 +101,11 @@ MATCHES_AS_TEXT = {**dict.fromkeys((NODES, PARTIALS, ROW_TIME), pl.List(pl.Int64
 
 def values_as_text(types: Sequence[pl.DataType]) -> pl.Expr:
     """The values that rows carry, one column after the other, as text that gives the very same values back."""
-    value, texts = pl.element(), [pl.lit([], pl.List(pl.String))]
+    texts = [pl.lit([], pl.List(pl.String))]
     for number, dtype in enumerate(types):
-        text = value.bin.encode("hex") if dtype == pl.Binary else value.cast(_between(dtype)).cast(pl.String)
+        text = _in_text(pl.element(), dtype)
+        if dtype.is_nested():
+            text = pl.when(pl.element().is_not_null()).then(pl.struct(text.alias("v")).struct.json_encode())
         texts.append(pl.col(f"__row_value_{number}").list.eval(text))
     return pl.concat_list(texts).alias(VALUES)
 
@@ -111,12 +114,43 @@ def values_from_text(types: Sequence[pl.DataType]) -> list[pl.Expr]:
     """The same values as the columns of a pattern."""
     text, rows, values = pl.element(), pl.col(ROW_TIME).list.len().cast(pl.Int64), []
     for number, dtype in enumerate(types):
-        value = text.str.decode("hex") if dtype == pl.Binary else text.cast(_between(dtype)).cast(dtype)
+        if dtype.is_nested():
+            text = text.str.json_decode(pl.Struct({"v": _text_type(dtype)})).struct.field("v")
         of_column = pl.col(VALUES).list.slice(number * rows, rows)
-        values.append(of_column.list.eval(value).alias(f"__row_value_{number}"))
+        values.append(of_column.list.eval(_from_text(text, dtype)).alias(f"__row_value_{number}"))
+        text = pl.element()
     return values
 
 
-def _between(dtype: pl.DataType) -> pl.DataType:
+def _text_type(dtype: PolarsType) -> pl.DataType:
+    """A type with texts in place of its single values."""
+    if isinstance(dtype, pl.List):
+        return pl.List(_text_type(dtype.inner))
+    if isinstance(dtype, pl.Struct):
+        return pl.Struct({field.name: _text_type(field.dtype) for field in dtype.fields})
+    return pl.String()
+
+
+def _in_text(value: pl.Expr, dtype: PolarsType) -> pl.Expr:
+    if isinstance(dtype, pl.List):
+        return value.list.eval(_in_text(pl.element(), dtype.inner))
+    if isinstance(dtype, pl.Struct):
+        fields = (_in_text(value.struct.field(each.name), each.dtype).alias(each.name) for each in dtype.fields)
+        return pl.when(value.is_not_null()).then(pl.struct(fields))
+    return value.bin.encode("hex") if dtype == pl.Binary else value.cast(_between(dtype)).cast(pl.String)
+
+
+def _from_text(text: pl.Expr, dtype: PolarsType) -> pl.Expr:
+    if isinstance(dtype, pl.List):
+        return text.list.eval(_from_text(pl.element(), dtype.inner))
+    if isinstance(dtype, pl.Struct):
+        fields = (_from_text(text.struct.field(each.name), each.dtype).alias(each.name) for each in dtype.fields)
+        return pl.when(text.is_not_null()).then(pl.struct(fields))
+    return text.str.decode("hex") if dtype == pl.Binary else text.cast(_between(dtype)).cast(dtype)
+
+
+def _between(dtype: PolarsType) -> PolarsType:
     """The type between values and text."""
-    return pl.Int8() if dtype == pl.Boolean else physical(dtype)
+    if isinstance(dtype, pl.Datetime | pl.Duration | pl.Date):
+        return physical(dtype)
+    return pl.Int8() if dtype == pl.Boolean else dtype

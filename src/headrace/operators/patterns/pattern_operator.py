@@ -10,16 +10,15 @@ from functools import cached_property
 from itertools import repeat
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.key_hash import canonical
 from headrace.operators.event_time_buffer import RELEASED_AT, EventTimeBuffer, Numbers, TouchedKeys, event_time_order
-from headrace.operators.patterns.automaton import START
 from headrace.operators.patterns.compiler import compile_automaton
 from headrace.operators.patterns.definition import PatternDefinition
+from headrace.operators.patterns.live_rows import LiveRows
 from headrace.operators.patterns.match_values import CarriedColumns, Measures, bind_measures, physical
 from headrace.operators.patterns.matcher import KeyMatches, Match, Matcher, MatchResults, TimedOut
 from headrace.operators.patterns.partial_match_codec import (
@@ -36,7 +35,6 @@ HITS = "__hits"
 MATCHED_AT, TIMED_OUT_AT, WAITED_FOR = "matched_at", "timed_out_at", "waited_for"
 TIMED_OUT = "timed_out"
 RESULT_COLUMNS = (MATCHED_AT, TIMED_OUT_AT, WAITED_FOR)
-_Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -170,54 +168,22 @@ class PatternOperator(RowByRow):
 
     def due(self, bounds: TimeBounds) -> Due:
         """When a row is released, or a partial match times out."""
-        return Due(pl.coalesce(RELEASED_AT, TIME), dead_at=RELEASED_AT)
+        return Due(pl.coalesce(RELEASED_AT, TIME), dead_at=RELEASED_AT, written_once=True)
+
+    @cached_property
+    def _live_rows(self) -> LiveRows:
+        matcher = self._matcher
+        return LiveRows(matcher.table, matcher.asked, self.definition.within, bool(matcher.limits))
 
     def _pruned(self, released: pl.DataFrame, number: Numbers, matches: list[KeyMatches | None]) -> pl.DataFrame:
         """Rows that can matter, with the numbers of their keys, those of a key together in the order of event time."""
         time, hits = released[TIME].to_numpy(), released[HITS].to_numpy()
         order = event_time_order(released, number)
-        living = np.array([key is not None for key in matches], dtype=np.bool_)
-        needed = self._needed(number[order], time[order], hits[order], living)
+        in_order = number[order]
+        first_of_key = np.r_[True, in_order[1:] != in_order[:-1]][: len(order)]
+        living = np.array([matches[each] is not None for each in in_order[first_of_key].tolist()], dtype=np.bool_)
+        needed = self._live_rows.needed(first_of_key, time[order], hits[order], living)
         return released.select(pl.Series(KEY_NUMBER, number), TIME, HITS, *self._carried)[order[needed]]
-
-    @cached_property
-    def _fragile(self) -> bool:
-        """Whether a row that meets no condition ends every partial match, as when all follows directly."""
-        return all(self._matcher.table.compute(state, 0) == () for state in range(1, len(self._matcher.table.outcomes)))
-
-    def _needed(self, key: Numbers, time: Numbers, hits: Numbers, living: _Mask) -> _Mask:
-        """Which rows must be stepped through, given rows by key in order, and which keys have partial matches.
-
-        A row before the first that could begin a match cannot matter to a key without partial matches. Where a row
-        that meets no condition ends everything, the same holds after each such row, and for a run that is too short.
-        """
-        if len(hits) == 0:
-            return np.zeros(0, np.bool_)
-        place = np.arange(len(hits))
-        empty = hits == 0
-        first_of_key = np.r_[True, key[1:] != key[:-1]]
-        after_empty = np.r_[False, empty[:-1]] & ~first_of_key
-        first_of_run = first_of_key | after_empty if self._fragile else first_of_key
-        run_begin = np.maximum.accumulate(np.where(first_of_run, place, 0))
-        begins = hits & self._matcher.table.relevant[START] != 0
-        needed = np.maximum.accumulate(np.where(begins, place, -1)) >= run_begin
-        if self._fragile and not self._matcher.limits:
-            needed &= ~self._too_short(time, begins, empty, np.flatnonzero(first_of_run))
-        needed |= living[key] & (run_begin == np.maximum.accumulate(np.where(first_of_key, place, 0)))
-        # Of several rows in a row that meet no condition, the second changes nothing.
-        needed &= ~(empty & after_empty)
-        return needed
-
-    def _too_short(self, time: Numbers, begins: _Mask, empty: _Mask, runs: Numbers) -> _Mask:
-        """Rows of runs that end before a match could be complete, and before one could run out of time."""
-        rows = len(time)
-        last = np.r_[runs[1:], rows] - 1
-        first = np.minimum.reduceat(np.where(begins, np.arange(rows), rows), runs)
-        shortest = sum(element.shortest for element in self.definition.elements)
-        short = empty[last] & (last - first < shortest)
-        if self.definition.within is not None:
-            short &= time[last] - time[np.minimum(first, rows - 1)] < self.definition.within
-        return np.repeat(short, last - runs + 1)
 
     def _stepped(self, rows: pl.DataFrame, matches: list[KeyMatches | None], bounds: TimeBounds) -> MatchResults:
         """Step every key through its rows and let its time run up to the watermark; ``matches`` is changed."""

@@ -190,7 +190,7 @@ class PatternRulesOperator(Uncombined):
 
     def due(self, bounds: TimeBounds) -> Due:
         """When a row or a change of a rule is released, or a partial match times out."""
-        return Due(pl.coalesce(RELEASED_AT, TIME), dead_at=RELEASED_AT)
+        return Due(pl.coalesce(RELEASED_AT, TIME), dead_at=RELEASED_AT, written_once=True)
 
     def _matched(
         self, valid: pl.DataFrame, known: pl.DataFrame, changes: pl.DataFrame, taken: pl.DataFrame, bounds: TimeBounds

@@ -132,13 +132,32 @@ class RuleHistory:
         return bisect_right(self.changes, time, key=itemgetter(0))
 
 
-class Context:
+class BatchContext:
+    """What a call knows of its batch."""
+
+    __slots__ = ("_bounds",)
+
+    def __init__(self, bounds: TimeBounds) -> None:
+        self._bounds = bounds
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark of this batch; None before there is one."""
+        return None if self._bounds.fire == BEGINNING else as_datetime(self._bounds.fire)
+
+    @property
+    def now(self) -> datetime:
+        """The processing time of the batch; it is the same when the batch runs again."""
+        return as_datetime(self._bounds.clock)
+
+
+class Context(BatchContext):
     """The current call: its key and time, the rules, and the timers of the key."""
 
-    __slots__ = ("_bounds", "_ended", "_key", "_rules", "_time", "clock_timers", "in_a_row", "late", "timers")
+    __slots__ = ("_ended", "_key", "_rules", "_time", "clock_timers", "in_a_row", "late", "timers")
 
     def __init__(self, bounds: TimeBounds, undo_log: UndoLog, rules: RuleHistory | None = None) -> None:
-        self._bounds = bounds
+        super().__init__(bounds)
         self._ended = bounds.fire == END
         self._rules = rules
         self._key: Any = None
@@ -150,23 +169,13 @@ class Context:
 
     @property
     def key(self) -> Any:
-        """The key: its value, or a tuple if there are several key columns."""
+        """The key: its value, a tuple if there are several key columns, or None if the whole stream is one key."""
         return self._key
 
     @property
     def time(self) -> datetime:
         """The event time of the row or timer."""
         return as_datetime(self._time)
-
-    @property
-    def watermark(self) -> datetime | None:
-        """The watermark of this batch; None before there is one."""
-        return None if self._bounds.fire == BEGINNING else as_datetime(self._bounds.fire)
-
-    @property
-    def now(self) -> datetime:
-        """The processing time of the batch; it is the same when the batch runs again."""
-        return as_datetime(self._bounds.clock)
 
     @property
     def rules(self) -> Mapping[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 import polars as pl
 
@@ -60,14 +60,13 @@ class StateDescriptor(Generic[Handle]):
     @overload
     def __get__(self, process: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, process: KeyedProcess, owner: type) -> Handle: ...
-    def __get__(self, process: KeyedProcess | None, owner: type) -> Any:
+    def __get__(self, process: StatefulProcess, owner: type[StatefulProcess]) -> Handle: ...
+    def __get__(self, process: StatefulProcess | None, owner: Any) -> Any:
         if process is None:
             return self
         raise DefinitionError(
             "STATE_OUT_OF_REACH",
-            f"a state of {owner.__name__} was used outside of on_row and on_timer, where there is no key. "
-            "Use it inside those methods.",
+            f"a state of {owner.__name__} was used as a value where there is no key. {owner.access}.",
         )
 
     @property
@@ -91,31 +90,11 @@ class StateDescriptor(Generic[Handle]):
         return f"{self.handle.kind} {self.sql_type}{time}{keys}"
 
 
-@stable
-class KeyedProcess(ABC):
-    """Code with state and timers for each key: declare states in the class, use them in ``on_row`` and ``on_timer``.
+class StatefulProcess(ABC):
+    """Code with states that its class declares."""
 
-    >>> class FailedLogins(KeyedProcess):
-    ...     failures = value_state("INT", ttl="15 minutes")
-    ...     def on_row(self, row, context):
-    ...         count = (self.failures.get() or 0) + 1
-    ...         self.failures.set(count)
-    ...         if count == 5:
-    ...             yield {"user": context.key, "failures": count}
-    >>> list(declared_states(FailedLogins()))
-    ['failures']
-    """
-
-    @abstractmethod
-    def on_row(self, row: Any, context: Context) -> Emitted:
-        """Process a row of the key."""
-
-    def on_timer(self, timer: Timer, context: Context) -> Emitted:
-        """Process a timer of the key that fires; required if the process sets timers."""
-        raise TypeError(
-            f"[TIMER_UNHANDLED] timer {timer.name!r} fires, but {type(self).__name__} has no on_timer(self, timer, "
-            "context). Define it."
-        )
+    access: ClassVar[str]
+    """How the code uses a state, for error texts."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         declared = getattr(type(self), name, None)
@@ -138,7 +117,36 @@ class KeyedProcess(ABC):
             )
 
 
-def declared_states(process: KeyedProcess) -> dict[str, StateDescriptor[Any]]:
+@stable
+class KeyedProcess(StatefulProcess):
+    """Code with state and timers for each key: declare states in the class, use them in ``on_row`` and ``on_timer``.
+
+    >>> class FailedLogins(KeyedProcess):
+    ...     failures = value_state("INT", ttl="15 minutes")
+    ...     def on_row(self, row, context):
+    ...         count = (self.failures.get() or 0) + 1
+    ...         self.failures.set(count)
+    ...         if count == 5:
+    ...             yield {"user": context.key, "failures": count}
+    >>> list(declared_states(FailedLogins()))
+    ['failures']
+    """
+
+    access: ClassVar[str] = "Use it inside on_row and on_timer"
+
+    @abstractmethod
+    def on_row(self, row: Any, context: Context) -> Emitted:
+        """Process a row of the key."""
+
+    def on_timer(self, timer: Timer, context: Context) -> Emitted:
+        """Process a timer of the key that fires; required if the process sets timers."""
+        raise TypeError(
+            f"[TIMER_UNHANDLED] timer {timer.name!r} fires, but {type(self).__name__} has no on_timer(self, timer, "
+            "context). Define it."
+        )
+
+
+def declared_states(process: StatefulProcess) -> dict[str, StateDescriptor[Any]]:
     """The states that a process declares, sorted by name: a class that is pickled may lose their order."""
     found: dict[str, StateDescriptor[Any]] = {}
     for owner in reversed(type(process).__mro__):

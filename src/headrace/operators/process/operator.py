@@ -20,10 +20,10 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import END
 from headrace.key_hash import canonical
-from headrace.operators.event_time_buffer import RELEASED_AT, EventTimeBuffer, TouchedKeys, event_time_order
+from headrace.operators.event_time_buffer import RELEASED_AT, EventTimeBuffer, Released, TouchedKeys, event_time_order
 from headrace.operators.process.context import RuleHistory
 from headrace.operators.process.errors import OnError
-from headrace.operators.process.keyed_process import KeyedProcess, StateDescriptor, declared_states
+from headrace.operators.process.keyed_process import StateDescriptor, StatefulProcess, declared_states
 from headrace.operators.process.rows import OutputBuffer, input_rows
 from headrace.operators.process.runner import Cells, ProcessRunner, TimedRow
 from headrace.operators.process.value_types import canonical_nan
@@ -47,7 +47,7 @@ class ProcessOperator(RowByRow):
     """
 
     name: str
-    process: KeyedProcess
+    process: StatefulProcess
     rows: Rows
     outputs: Mapping[str, Mapping[str, pl.DataType]]
     """The declared columns of each output, ``main`` among them."""
@@ -97,18 +97,24 @@ class ProcessOperator(RowByRow):
     ) -> Applied:
         """Store the rows ahead of the watermark, process the others, and fire the timers that are due."""
         buffered = EventTimeBuffer(self.state_schema).release(state, partials, self._released_by(bounds))
-        released = buffered.rows
         # At the end of time everything with a due time is due.
         is_due = ((pl.col(DUE) <= bounds.fire) & (pl.col(DUE) < END)) | (pl.col(DUE_CLOCK) <= bounds.clock)
-        touched = TouchedKeys.of(self.key, released, state, is_due)
+        touched = TouchedKeys.of(self.key, buffered.rows, state, is_due)
         if touched.keys.is_empty():
             nothing = pl.DataFrame(schema=self.output_schema)
             return Applied(buffered.stored, state.clear().select(self.identity), nothing, waiting=buffered.counts)
+        return self._processed(buffered, touched, set(touched.states.filter(is_due)[KEY_NUMBER]), bounds, rules)
+
+    def _processed(
+        self, buffered: Released, touched: TouchedKeys, due: Set[int], bounds: TimeBounds, rules: RuleHistory | None
+    ) -> Applied:
+        """Run the user's code for the keys that have work."""
+        released = buffered.rows
         outputs = {name: OutputBuffer(name, each, self._added) for name, each in self.outputs.items()}
         runner = ProcessRunner(
             self.process, bounds, outputs, rules, step=self.name, ordered=self.ordered, on_error=self.on_error
         )
-        changed = self._run(runner, touched, set(touched.states.filter(is_due)[KEY_NUMBER]), released)
+        changed = self._run(runner, touched, due, released)
         # Behind its states and timers a key has two due times.
         stored = {number: cells for number, cells in changed.items() if any(cells[:-2])}
         cells = self._layout.series(list(stored.values()))
@@ -128,7 +134,7 @@ class ProcessOperator(RowByRow):
     def due(self, bounds: TimeBounds) -> Due:
         """When a waiting row is released, with which it is over, a timer fires or a value expires."""
         event, clock = (pl.when(pl.col(name) < END).then(pl.col(name)) for name in (DUE, DUE_CLOCK))
-        return Due(pl.coalesce(RELEASED_AT, event), clock, dead_at=RELEASED_AT)
+        return Due(pl.coalesce(RELEASED_AT, event), clock, dead_at=RELEASED_AT, written_once=True)
 
     @property
     def _delivers(self) -> bool:
@@ -162,8 +168,9 @@ class ProcessOperator(RowByRow):
         rows = self._timed(released[order])
         changed: dict[int, Cells] = {}
         columns = [touched.keys[name].to_list() for name in self.key]
-        # Users see a key as its value, or as a tuple of several.
-        for number, key in enumerate(columns[0] if len(columns) == 1 else zip(*columns, strict=True)):
+        # Users see a key as its value, or as a tuple of several; the one key of a whole stream is None.
+        keys = zip(*columns, strict=True) if len(columns) > 1 else columns[0] if columns else repeat(None, len(counts))
+        for number, key in enumerate(keys):
             cells = runner.run_key(key, known.get(number), islice(rows, counts[number]), is_due=number in due)
             if cells is not None:
                 changed[number] = cells

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +10,12 @@ import polars as pl
 
 from headrace.durations import spoken
 from headrace.errors import DefinitionError, check_choice, check_name
-from headrace.keys import key_argument, key_columns
+from headrace.keys import Key, key_argument, key_columns
 from headrace.nodes import DeclaredState
 from headrace.operators.process.errors import OnError, Then
-from headrace.operators.process.keyed_process import KeyedProcess, declared_states
+from headrace.operators.process.frame_operator import FrameProcessOperator
+from headrace.operators.process.frame_process import FrameProcess, check_columns
+from headrace.operators.process.keyed_process import KeyedProcess, StatefulProcess, declared_states
 from headrace.operators.process.operator import ProcessOperator
 from headrace.operators.process.rows import RESERVED_OUTPUTS
 from headrace.operators.process.rules import RULES_VERSION, BroadcastRulesInput, Rules, RulesProcessOperator
@@ -39,7 +41,7 @@ class Process(Step):
         delivers=True,
     )
 
-    process: KeyedProcess
+    process: StatefulProcess
     output: str
     side_outputs: Mapping[str, str] = field(default_factory=dict)
     rules: Rules | None = None
@@ -59,6 +61,15 @@ class Process(Step):
             if name in RESERVED_OUTPUTS:
                 raise self._wrong("OUTPUT_NAME_TAKEN", f"an output cannot be named {name!r}. Choose another name.")
         _ = self._output_columns  # unreadable columns are refused here
+        if isinstance(self.process, FrameProcess):
+            refused = self._arguments.keys() & {"outputs", "rules", "ordered", "on_error"}
+            if refused:
+                name = min(refused)
+                raise self._wrong(
+                    "FRAMES_UNSUPPORTED",
+                    f"{name}={self._arguments[name]!r} is not possible with an hr.FrameProcess: it takes rows in "
+                    "order, has one output and stops at an error. Leave it out, or use an hr.KeyedProcess.",
+                )
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -77,8 +88,6 @@ class Process(Step):
     ) -> AnyOperator:
         lateness = self._chosen_lateness()
         given = (
-            self.name,
-            self.process,
             Rows(self.name, self.key, time, dict(schema)),
             self._output_columns,
             self._time_column(schema, time),
@@ -86,10 +95,20 @@ class Process(Step):
             self.on_error,
             lateness,
         )
+        if isinstance(self.process, FrameProcess):
+            if lateness.kind == "deliver":
+                raise self._wrong(
+                    "FRAMES_UNSUPPORTED",
+                    f".late({lateness!r}) is not possible with an hr.FrameProcess, which takes rows in order. Use "
+                    "hr.drop() or hr.side_output().",
+                )
+            check_columns(self.name, self.process, self.key, list(schema))
+            return FrameProcessOperator(self.name, self.process, *given)
         if self.rules is None or rules_schema is None or rules_time is None:
-            return ProcessOperator(*given)
+            return ProcessOperator(self.name, self.process, *given)
         rule_time = self.rules.time(self.name, rules_schema, rules_time)
-        return RulesProcessOperator(*given, BroadcastRulesInput(dict(rules_schema), rule_time), self.rules.key)
+        broadcast = BroadcastRulesInput(dict(rules_schema), rule_time)
+        return RulesProcessOperator(self.name, self.process, *given, broadcast, self.rules.key)
 
     @property
     def _output_columns(self) -> dict[str, dict[str, pl.DataType]]:
@@ -127,7 +146,7 @@ class Process(Step):
         )
         order = ", rows until event time has passed them"
         without = "; without order, so results may depend on batches"
-        return f"of each key {''.join(states)}its timers{order if self.ordered else without}"
+        return f"{'of each key ' if self.key else ''}{''.join(states)}its timers{order if self.ordered else without}"
 
     @property
     def _positional(self) -> tuple[str, ...]:
@@ -145,9 +164,9 @@ class Process(Step):
 @stable
 def process(
     name: str,
-    process: type[KeyedProcess] | KeyedProcess,
+    process: type[StatefulProcess] | StatefulProcess,
     *,
-    key: str | Sequence[str],
+    key: Key,
     output: str,
     outputs: Mapping[str, str] | None = None,
     rules: Rules | None = None,
@@ -155,6 +174,9 @@ def process(
     on_error: Then | OnError = "stop",
 ) -> Process:
     """Run your own code, with state and timers, for the rows of each key.
+
+    An ``hr.KeyedProcess`` gets row by row, an ``hr.FrameProcess`` the rows of many keys as one frame. With ``key=None``
+    the whole stream is one key, and all of it runs in one slot.
 
     >>> class Counts(KeyedProcess):
     ...     def on_row(self, row, context):
@@ -168,7 +190,7 @@ def process(
     return Process(
         name=name,
         process=_instance(name, process),
-        key=key_columns(key, needed_by=name),
+        key=key_columns(key, needed_by=None if key is None else name),
         output=output,
         side_outputs={} if outputs is None else outputs,
         rules=rules,
@@ -177,12 +199,11 @@ def process(
     )
 
 
-def _instance(name: str, given: Any) -> KeyedProcess:
-    if isinstance(given, type) and issubclass(given, KeyedProcess):
-        if given.on_row is KeyedProcess.on_row:
-            raise DefinitionError(
-                "PROCESS_INCOMPLETE", f"step {name!r}: {given.__name__} has no on_row(self, row, context). Define it."
-            )
+def _instance(name: str, given: Any) -> StatefulProcess:
+    if isinstance(given, type) and issubclass(given, StatefulProcess):
+        called = "on_rows(self, frame, context)" if issubclass(given, FrameProcess) else "on_row(self, row, context)"
+        if given.__abstractmethods__:
+            raise DefinitionError("PROCESS_INCOMPLETE", f"step {name!r}: {given.__name__} has no {called}. Define it.")
         try:
             given = given()
         except TypeError as error:
@@ -191,7 +212,7 @@ def _instance(name: str, given: Any) -> KeyedProcess:
                 f"step {name!r}: {given.__name__} cannot be created without arguments ({error}). Pass an instance, as "
                 f"in {given.__name__}(limit=5).",
             ) from error
-    if not isinstance(given, KeyedProcess):
+    if not isinstance(given, KeyedProcess | FrameProcess):
         raise DefinitionError(
             "PROCESS_INCOMPLETE",
             f"step {name!r}: {given!r} is not an hr.KeyedProcess. Pass a class that extends it, or an instance.",

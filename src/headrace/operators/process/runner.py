@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import Any
+from typing import Any, cast
 
 from headrace.errors import HeadraceError
 from headrace.event_time.record import TimeBounds
 from headrace.event_time.strategy import BEGINNING, END
 from headrace.operators.process.context import NOT_COUNTED, Context, RuleHistory, Timer
 from headrace.operators.process.errors import FAILED, OnError, as_json, described
-from headrace.operators.process.keyed_process import Emitted, KeyedProcess, declared_states
+from headrace.operators.process.keyed_process import Emitted, KeyedProcess, StatefulProcess, declared_states
 from headrace.operators.process.rows import InputRow, OutputBuffer, OutputCollector
 from headrace.operators.process.state import CurrentTime, UndoLog
 
@@ -26,7 +26,7 @@ class ProcessRunner:
 
     def __init__(
         self,
-        process: KeyedProcess,
+        process: StatefulProcess,
         bounds: TimeBounds,
         outputs: dict[str, OutputBuffer],
         rules: RuleHistory | None,
@@ -46,7 +46,7 @@ class ProcessRunner:
             for name, declared in declared_states(process).items()
         }
         self._states = list(states.values())
-        self._process = copy(process)
+        self._process = cast(KeyedProcess, copy(process))
         # The instance's own attributes hide the descriptors of the class.
         vars(self._process).update(states)
         self._context = Context(bounds, self._undo_log, rules)

@@ -11,6 +11,7 @@ import polars as pl
 
 from headrace.durations import Duration
 from headrace.event_time.record import TimeBounds
+from headrace.expressions.rows import named_columns
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.rows import KEY_NUMBER, TIME, Rows, with_key_numbers
 from headrace.operators.tables.changelog_input import (
@@ -61,7 +62,7 @@ class TableAggregate(ChangelogStep, AggregatingStep):
     def bind(self, schema: Mapping[str, pl.DataType], time: str) -> Operator:
         self._check_aggregates()
         check_all_values_sent(self.name, schema)
-        needed = {*self.key, *self.row_key}.union(*(each.columns for each in self.aggregates))
+        needed = named_columns({*self.key, *self.row_key}.union(*(each.columns for each in self.aggregates)), schema)
         unknown = sorted(needed - set(schema))
         if unknown:
             message = f"column {unknown[0]!r} does not exist. Existing columns: {', '.join(schema)}."

@@ -15,11 +15,13 @@ from headrace.errors import HeadraceError
 from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.expressions import Aggregate
+from headrace.expressions.rows import named_columns
 from headrace.operators.rows import Rows
 from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, AccumulationMode, Emission
-from headrace.schemas import MOMENT
+from headrace.schemas import MOMENT, spark_type
 from headrace.wheel.operator import Due
 
+RESULT_COLUMNS = ("window", "pane", "revision", "change")
 WINDOW = pl.Struct({"start": MOMENT, "end": MOMENT})
 REVISION = "__revision"
 """How often a window has been emitted, minus one; null before the first time."""
@@ -29,6 +31,7 @@ INSERT_OR_UPDATE = pl.when(pl.col(REVISION) == 0).then(pl.lit("insert")).otherwi
 ROW_COUNT = {UNSEEN: pl.len().cast(pl.Int64)}
 SHOWN_AS = "__shown_as"
 """The pane of a result."""
+ROW = "__row_of_result"
 GIVEN = "@given"
 """A suffix of column names in the state: the value when the window was emitted last."""
 
@@ -41,7 +44,7 @@ class Aggregation(Rows):
 
     @cached_property
     def read(self) -> set[str]:
-        return {self.time}.union(*(each.columns for each in self.aggregates))
+        return named_columns({self.time}.union(*(each.columns for each in self.aggregates)), self.schema)
 
     @cached_property
     def states(self) -> dict[str, pl.DataType]:
@@ -50,6 +53,18 @@ class Aggregation(Rows):
     @cached_property
     def results(self) -> dict[str, pl.DataType]:
         return {each.name: each.result_type(self.schema) for each in self.aggregates}
+
+    @cached_property
+    def ranked(self) -> str | None:
+        """The name of the aggregate that gives rows, which is that of their rank."""
+        return next((each.name for each in self.aggregates if each.function.gives_rows), None)
+
+    @cached_property
+    def ranked_rows(self) -> dict[str, pl.DataType]:
+        """The columns of the rows that `ranked` gives, without the key and the results of an earlier window."""
+        if self.ranked is None:
+            return {}
+        return {name: dtype for name, dtype in self.schema.items() if name not in (*self.key, *RESULT_COLUMNS)}
 
     @cached_property
     def partial(self) -> dict[str, pl.Expr]:
@@ -76,9 +91,9 @@ class Aggregation(Rows):
     def _overflow(self, aggregate: Aggregate, partials: pl.DataFrame) -> HeadraceError:
         of = f" for key {', '.join(map(repr, partials.select(self.key).row(0)))}" if self.key else ""
         dtype = aggregate.result_type(self.schema)
-        limit, wider = "BIGINT", "DECIMAL(38, 0) or DOUBLE"
+        limit = spark_type(dtype, aggregate.name).simpleString().upper().replace(",", ", ")
+        wider = "DECIMAL(38, 0) or DOUBLE"
         if isinstance(dtype, pl.Decimal):
-            limit = f"DECIMAL({dtype.precision}, {dtype.scale})"
             wider = "DOUBLE, or to a DECIMAL with fewer decimal places,"
         return HeadraceError(
             "SUM_OVERFLOW",
@@ -152,7 +167,10 @@ class WindowOperator(ABC):
     def output_schema(self) -> dict[str, pl.DataType]:
         marks = {"pane": pl.String(), "revision": pl.Int32(), **({"change": pl.String()} if self._has_change else {})}
         window = {"window": WINDOW, **dict.fromkeys(self.moments, MOMENT)}
-        return {**self._own, **window, **self.aggregation.results, **marks}
+        results = self.aggregation.results
+        if self.aggregation.ranked is not None:
+            results = {**results, self.aggregation.ranked: pl.Int32()}
+        return {**self._own, **window, **self.aggregation.ranked_rows, **results, **marks}
 
     @property
     def _own(self) -> dict[str, pl.DataType]:
@@ -199,7 +217,17 @@ class WindowOperator(ABC):
         marks = {"window": window, "pane": pl.col(SHOWN_AS), "revision": pl.col(REVISION), "change": change}
         moments = {name: moment.cast(MOMENT) for name, moment in self.moments.items()}
         shown = totals.with_columns(*self._computed(totals), **marks, **moments)
+        if (rank := self.aggregation.ranked) is not None:
+            shown = self._by_row(shown, rank)
         return shown.select(*self.output_schema, *self.order)
+
+    def _by_row(self, results: pl.DataFrame, rank: str) -> pl.DataFrame:
+        """Results of several rows, each as a row of its own."""
+        ranks = pl.int_ranges(1, pl.col(rank).list.len() + 1, dtype=pl.Int32)
+        rows = results.with_columns(ranks.alias(rank), pl.col(rank).alias(ROW))
+        each = rows.explode(rank, ROW, empty_as_null=False, keep_nulls=False)
+        columns = (pl.col(ROW).struct.field(name) for name in self.aggregation.ranked_rows)
+        return each.with_columns(columns).drop(ROW)
 
     def _revisions(self, totals: pl.DataFrame) -> list[pl.DataFrame]:
         """The next revision of results; before it the one before is taken back, in all its columns."""

@@ -7,10 +7,9 @@ from typing import Literal
 
 import polars as pl
 
-from headrace.durations import Duration, positive_microseconds, spoken
 from headrace.errors import DefinitionError
 from headrace.event_time.record import TimeBounds
-from headrace.expressions import RowExpression, parse_row_expression
+from headrace.operators.windows.triggers import AfterRows, Every, Trigger
 from headrace.stability import stable
 from headrace.wheel.operator import Due
 
@@ -19,46 +18,18 @@ UNSEEN, PREVIEW_AT = "__unseen", "__preview_at"
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
-    """Fires at whole multiples of a duration since 1970-01-01 UTC, for windows that have changed since they fired."""
-
-    length: int
-    time: Literal["processing", "event"] = "processing"
-
-    def __repr__(self) -> str:
-        time = "" if self.time == "processing" else f", time={self.time!r}"
-        return f"hr.every({spoken(self.length)!r}{time})"
-
-
-@dataclass(frozen=True, slots=True)
-class AfterRows:
-    """Fires when a window has got this many rows since it fired last."""
-
-    rows: int
-
-    def __repr__(self) -> str:
-        return f"hr.after_rows({self.rows})"
-
-
-@dataclass(frozen=True, slots=True)
-class When:
-    """Fires at a row for which a condition is true; the row is part of what is emitted."""
-
-    condition: RowExpression
-
-    def __repr__(self) -> str:
-        return f"hr.when({self.condition.text!r})"
-
-
-Trigger = Every | AfterRows | When
-
-
-@dataclass(frozen=True, slots=True)
 class Emission:
     """When a window that closes is emitted."""
 
     kind: Literal["on_close", "on_update", "previews"]
-    early: Every | AfterRows | None = None
+    early: Trigger | None = None
+    late: AfterRows | None = None
+    """How many late rows a closed window needs for a correction; None for any, after each batch."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether windows count the rows that no result has shown."""
+        return self.early is not None or self.late is not None
 
     @property
     def previews(self) -> bool:
@@ -82,7 +53,8 @@ class Emission:
         if isinstance(self.early, AfterRows):
             ready = pl.col(UNSEEN) >= self.early.rows
         else:
-            ready = pl.col(PREVIEW_AT) <= (bounds.clock if self.early.time == "processing" else bounds.fire)
+            by_clock = isinstance(self.early, Every) and self.early.time == "processing"
+            ready = pl.col(PREVIEW_AT) <= (bounds.clock if by_clock else bounds.fire)
         return ((end > bounds.fire) & ready).fill_null(False)
 
     def due(self, closes: pl.Expr, dead_at: pl.Expr) -> Due:
@@ -93,26 +65,49 @@ class Emission:
         return Due(pl.min_horizontal(closes, PREVIEW_AT), dead_at=dead_at)
 
     def __repr__(self) -> str:
-        early = "" if self.early is None else repr(self.early)
-        return f"hr.{self.kind}({f'early={early}' if early and self.kind == 'on_close' else early})"
+        if self.kind == "previews":
+            return f"hr.previews({self.early!r})"
+        rules = {"early": self.early, "late": self.late}
+        return f"hr.{self.kind}({', '.join(f'{name}={rule!r}' for name, rule in rules.items() if rule is not None)})"
 
 
 ON_CLOSE = Emission("on_close")
 
 
 @stable
-def on_close(*, early: Every | AfterRows | None = None) -> Emission:
+def on_close(*, early: Every | AfterRows | None = None, late: AfterRows | None = None) -> Emission:
     """Emit a window once, when it closes; with ``early`` also previews before that.
 
-    >>> on_close(early=every("10 seconds"))
-    hr.on_close(early=hr.every('10 seconds'))
+    With ``late`` late rows correct it when so many have come, and when its time for corrections is over.
+
+    >>> on_close(early=Every(10_000_000), late=AfterRows(100))
+    hr.on_close(early=hr.every('10 seconds'), late=hr.after_rows(100))
     """
-    if early is not None and not isinstance(early, Every | AfterRows):
+    if late is not None and not isinstance(late, AfterRows):
+        raise DefinitionError(
+            "EMISSION_UNKNOWN", f"late={late!r} is not a rule for corrections. Use hr.after_rows(100), or leave it out."
+        )
+    return Emission("on_close", None if early is None else preview_rule(early, "early="), late)
+
+
+@stable
+def previews(rule: Trigger) -> Emission:
+    """Emit only previews of a window, and nothing when it closes.
+
+    >>> previews(Every(10_000_000))
+    hr.previews(hr.every('10 seconds'))
+    """
+    return Emission("previews", rule)
+
+
+def preview_rule(rule: object, argument: str) -> Every | AfterRows:
+    """A rule for previews of windows that close."""
+    if not isinstance(rule, Every | AfterRows):
         raise DefinitionError(
             "EMISSION_UNKNOWN",
-            f"early={early!r} is not a rule for previews. Use hr.every('10 seconds') or hr.after_rows(100).",
+            f"{argument}{rule!r} is not a rule for previews. Use hr.every('10 seconds') or hr.after_rows(100).",
         )
-    return Emission("on_close", early)
+    return rule
 
 
 @stable
@@ -123,42 +118,6 @@ def on_update() -> Emission:
     hr.on_update()
     """
     return Emission("on_update")
-
-
-@stable
-def every(duration: Duration, *, time: Literal["processing", "event"] = "processing") -> Every:
-    """At regular intervals of processing time, on quiet streams too; with ``time="event"`` of event time.
-
-    >>> every("1 minute", time="event")
-    hr.every('1 minute', time='event')
-    """
-    if time not in ("processing", "event"):
-        raise DefinitionError("EVERY_TIME_UNKNOWN", f"time={time!r} is not known. Use 'processing' or 'event'.")
-    return Every(positive_microseconds(duration, argument="every"), time)
-
-
-@stable
-def after_rows(rows: int) -> AfterRows:
-    """After this many rows, again and again.
-
-    >>> after_rows(100)
-    hr.after_rows(100)
-    """
-    if type(rows) is not int or rows < 1:
-        raise DefinitionError(
-            "AFTER_ROWS_NOT_POSITIVE", f"after_rows({rows!r}) would never fire. Give a whole number of at least 1."
-        )
-    return AfterRows(rows)
-
-
-@stable
-def when(condition: str) -> When:
-    """At every row for which a condition is true.
-
-    >>> when("kind = 'checkout'")
-    hr.when("kind = 'checkout'")
-    """
-    return When(parse_row_expression(condition))
 
 
 @dataclass(frozen=True, slots=True)

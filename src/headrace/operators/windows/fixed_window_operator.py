@@ -14,7 +14,8 @@ from headrace.key_hash import canonical
 from headrace.operators.rows import has_closed, split_matching, with_schema
 from headrace.operators.windows.aggregation import NEXT_REVISION, REVISION, ROW_COUNT, SHOWN_AS, WindowOperator
 from headrace.operators.windows.assigners import Windows
-from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN, Every
+from headrace.operators.windows.emission import PREVIEW_AT, UNSEEN
+from headrace.operators.windows.triggers import Every
 from headrace.state.order_ranges import OrderRanges
 from headrace.wheel.operator import Applied, Combined, Due
 
@@ -159,7 +160,8 @@ class PaneOperator(PaneCombiner):
         if windows.is_empty():
             return self._no_output, pl.DataFrame(schema=self.state_schema)
         emitted = windows.drop(self.aggregation.states).with_columns(pl.lit(True).alias(EMITTED))
-        results = self._results(windows.with_columns(pl.lit(pane).alias(SHOWN_AS))).sort("window", *self.key)
+        results = self._results(windows.with_columns(pl.lit(pane).alias(SHOWN_AS)))
+        results = results.sort("window", *self.key, maintain_order=True)
         return results, with_schema(emitted, self.state_schema)
 
 
@@ -179,6 +181,10 @@ class FixedWindowOperator(PaneCombiner):
 
     def due(self, bounds: TimeBounds) -> Due:
         due = super().due(bounds)
+        if self.emission.late is not None and due.event is not None:
+            # What no correction has shown is due when the window takes no more rows.
+            ends = pl.when((pl.col(END) <= bounds.fire) & (pl.col(UNSEEN) > 0)).then(due.dead_at)
+            due = replace(due, event=pl.coalesce(ends, due.event))
         if isinstance(self.emission.early, Every):
             # Previews are due in windows that their ends do not tell.
             return replace(due, order=pl.col(END))
@@ -188,9 +194,13 @@ class FixedWindowOperator(PaneCombiner):
         """The windows of new rows, and those that close."""
         first, last = self.windows.first(pl.col(END)).alias("first"), self.windows.last(pl.col(END)).alias("last")
         ends = frames[0].select(first, last)
-        return OrderRanges.covering(
-            (ends["first"].to_numpy(), ends["last"].to_numpy()), (bounds.before + 1, bounds.fire)
-        )
+        closing = [(bounds.before + 1 - kept, bounds.fire - kept) for kept in {0, self._shown_late_for}]
+        return OrderRanges.covering((ends["first"].to_numpy(), ends["last"].to_numpy()), *closing)
+
+    @property
+    def _shown_late_for(self) -> int:
+        """How long after its end a window may still have late rows to show."""
+        return 0 if self.emission.late is None else self.lateness.correctable
 
     def apply(self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Add rows, emit previews, close windows; rows of those that had closed before this batch are corrections."""
@@ -204,7 +214,7 @@ class FixedWindowOperator(PaneCombiner):
             opened, corrections = opened.filter(~closed), opened.filter(closed)
         untouched, taken = self._take(state, opened, bounds)
         state = pl.concat([untouched, taken])
-        fires = self._closes(bounds) | self.emission.shows(pl.col(END), bounds)
+        fires = self._closes(bounds) | self.emission.shows(pl.col(END), bounds) | self._shows_late(bounds)
         if corrections.is_empty() and not state.select(fires.any()).item():
             # The usual batch: nothing is emitted.
             return Applied(taken, state.clear().select(self.identity), self._no_output)
@@ -213,7 +223,7 @@ class FixedWindowOperator(PaneCombiner):
 
     @property
     def _counted(self) -> Mapping[str, pl.Expr]:
-        return {UNSEEN: pl.lit(None, pl.Int64)} if self.emission.early is None else ROW_COUNT
+        return ROW_COUNT if self.emission.counts else {UNSEEN: pl.lit(None, pl.Int64)}
 
     def _take(
         self, state: pl.DataFrame, partials: pl.DataFrame, bounds: TimeBounds
@@ -232,18 +242,30 @@ class FixedWindowOperator(PaneCombiner):
     def _closes(self, bounds: TimeBounds) -> pl.Expr:
         return (pl.col(END) > bounds.before) & (pl.col(END) <= bounds.fire)
 
+    def _shows_late(self, bounds: TimeBounds) -> pl.Expr:
+        """Which closed windows have enough late rows for a correction, or show the last of them."""
+        if self.emission.late is None:
+            return pl.lit(False)
+        over = pl.col(END) + self.lateness.correctable <= bounds.fire
+        enough = over | (pl.col(UNSEEN) >= self.emission.late.rows)
+        return ((pl.col(END) <= bounds.fire) & (pl.col(UNSEEN) > 0) & enough).fill_null(False)
+
     def _emit(self, state: pl.DataFrame, corrections: pl.DataFrame, bounds: TimeBounds) -> Applied:
         """Everything that a batch emits; ``CHANGED`` marks rows that are not stored yet."""
         outputs: list[pl.DataFrame] = []
         touched = pl.col(CHANGED) if self.emission.kind == "on_update" else pl.lit(True)
         early = self.emission.shows(pl.col(END), bounds) & touched
-        for shown, pane in ((early, "early"), (self._closes(bounds), "on_time")):
+        closes = self._closes(bounds) if self.emission.kind != "previews" else pl.lit(False)
+        for shown, pane in ((early, "early"), (closes, "on_time")):
             state, rows = self._show(state, shown, pane=pane)
             outputs += rows
+        corrected = pl.lit(False)
         if not corrections.is_empty():
             state, corrected = self._correct(state, corrections, bounds)
-            state, rows = self._show(state, corrected, pane="late")
-            outputs += rows
+        if self.emission.late is not None:
+            corrected = self._shows_late(bounds)
+        state, rows = self._show(state, corrected, pane="late")
+        outputs += rows
         accepts_rows = pl.col(END) + self.lateness.correctable > bounds.fire
         return Applied(
             state.filter(pl.col(CHANGED) & accepts_rows).drop(CHANGED),

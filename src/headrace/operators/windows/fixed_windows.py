@@ -38,10 +38,15 @@ class FixedWindowStep(WindowStep):
     def _state_by(self) -> Literal["pane", "window"]:
         """Whether the state has a row for each window, or for each pane that windows share."""
         # Previews, and results that do not replace each other, belong to single windows and cannot share panes.
-        alone = self.emission.previews or self.accumulation != ACCUMULATING
+        alone = self.emission.previews or self.emission.counts or self.accumulation != ACCUMULATING
         return "pane" if self.windows.overlapping and not alone else "window"
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
+        if self.emission.late is not None and not lateness.correctable:
+            message = f".emit({self.emission!r}) corrects windows, but .late({lateness!r}) does not take late rows"
+            raise self._wrong(
+                "CORRECTIONS_MISSING", f"{message}. Use .late(hr.update_for('1 hour')), or leave out late=."
+            )
         given = (aggregation, lateness, self.emission, self.accumulation, self.windows)
         return PaneOperator(*given) if self._state_by == "pane" else FixedWindowOperator(*given)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import polars as pl
 
@@ -15,7 +15,7 @@ from headrace.event_time.lateness import Lateness
 from headrace.event_time.record import TimeBounds
 from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.windows.aggregation import GIVEN, REVISION, ROW_COUNT, SHOWN_AS, Aggregation
-from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT
+from headrace.operators.windows.emission import ACCUMULATING, PREVIEW_AT, Emission
 from headrace.operators.windows.session_operator import CHAIN, END, FIRST, PLACE, ROOT, Gap, SessionOperator
 from headrace.operators.windows.window_step import TAKEN, WindowStep
 from headrace.stability import stable
@@ -178,6 +178,12 @@ class Session(WindowStep):
 
     gap: Gap
     max_length: int | None
+
+    def emit(self, emission: Emission) -> Self:
+        """Choose when results are emitted; ``hr.on_close()`` by default."""
+        if isinstance(emission, Emission) and (emission.kind == "previews" or emission.late is not None):
+            raise self._no_emission(emission, "sessions. Use hr.on_close(), also with early=, or hr.on_update().")
+        return super().emit(emission)
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         self.gap.check(self.name, aggregation.schema)

@@ -192,7 +192,7 @@ class Sliding(WindowStep):
 
     def emit(self, emission: Emission) -> Self:
         """Choose when rows are emitted: ``hr.on_close()``, or ``hr.on_update()`` for at once and again when changed."""
-        if isinstance(emission, Emission) and emission.early is not None:
+        if isinstance(emission, Emission) and emission.counts:
             raise self._no_emission(
                 emission,
                 "sliding windows, each of which is complete when event time has passed its row. Use hr.on_close(), or "
@@ -211,15 +211,7 @@ class Sliding(WindowStep):
         return super().panes(panes)
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
-        follows_windows = aggregation.schema[aggregation.time].is_nested()
-        taken = [] if follows_windows else [name for name in self.result_columns if name in aggregation.schema]
-        taken += [name for name in aggregation.results if name in aggregation.schema]
-        if taken:
-            raise self._wrong(
-                "RESULT_NAME_TAKEN",
-                f"sliding windows add their results to the row's own columns, and "
-                f"{taken[0]!r} would be both. Choose another name for the result, or rename the column before.",
-            )
+        self._check_row_columns(aggregation, aggregation.schema)
         shares = KeySpread(aggregation, self.size, self.shares) if self.shares > 1 else None
         return SlidingOperator(aggregation, lateness, self.emission, self.accumulation, self.size, shares)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
 
 import polars as pl
 
@@ -14,8 +13,9 @@ from headrace.key_hash import canonical
 from headrace.operators.event_time_buffer import OF_KEY, RELEASED_AT, EventTimeBuffer, TouchedKeys
 from headrace.operators.rows import ARRIVAL, KEY_NUMBER, TIME
 from headrace.operators.windows.aggregation import GIVEN, REVISION, SHOWN_AS, WindowOperator
-from headrace.operators.windows.combined_triggers import MET, SINCE, CombinedTrigger, Timeline, TriggerProgram
-from headrace.operators.windows.emission import UNSEEN, AfterRows, Every, Trigger, When
+from headrace.operators.windows.emission import UNSEEN
+from headrace.operators.windows.trigger_program import MET, SINCE, Timeline, TriggerProgram
+from headrace.operators.windows.triggers import AfterRows, Every, Trigger, When
 from headrace.wheel.operator import Applied, Combined, Due, Uncombined
 
 ROW, ASKED = "__row", "__asked"
@@ -38,7 +38,7 @@ class TriggerOperator(WindowOperator, Uncombined):
     a firing, or after the last firing. A state row is a waiting row, or a key with the time of its last row.
     """
 
-    trigger: Trigger | CombinedTrigger | None
+    trigger: Trigger | None
     """None for a window that is only emitted when its key expires."""
     ttl: int | None
     closing: bool = False
@@ -55,8 +55,9 @@ class TriggerOperator(WindowOperator, Uncombined):
     @cached_property
     def _program(self) -> TriggerProgram | None:
         """The trigger, where it is made of others."""
-        simple = self.trigger is None or isinstance(self.trigger, AfterRows | Every | When)
-        return None if simple else TriggerProgram.of(cast(CombinedTrigger, self.trigger))
+        if self.trigger is None or isinstance(self.trigger, AfterRows | Every | When):
+            return None
+        return TriggerProgram.of(self.trigger)
 
     @cached_property
     def state_schema(self) -> dict[str, pl.DataType]:
@@ -108,7 +109,7 @@ class TriggerOperator(WindowOperator, Uncombined):
 
     def due(self, bounds: TimeBounds) -> Due:
         """When a waiting row is released, or a key fires or expires."""
-        return Due(pl.coalesce(RELEASED_AT, self._due(bounds)), dead_at=RELEASED_AT)
+        return Due(pl.coalesce(RELEASED_AT, self._due(bounds)), dead_at=RELEASED_AT, written_once=True)
 
     @cached_property
     def _row(self) -> pl.Struct:

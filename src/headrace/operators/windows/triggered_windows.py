@@ -13,26 +13,20 @@ from headrace.keys import Key, key_argument, key_columns
 from headrace.operators.process.state import TtlConfig, check_ttl
 from headrace.operators.step import FINAL, LateRows
 from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.combined_triggers import (
+from headrace.operators.windows.emission import DISCARDING, ON_CLOSE, AccumulationMode, Emission
+from headrace.operators.windows.trigger_operator import TriggerOperator
+from headrace.operators.windows.triggers import (
+    AfterRows,
     AllOf,
     AnyOf,
-    CombinedTrigger,
+    Every,
     Once,
     Then,
+    Trigger,
+    When,
     first_by_clock,
     leaves,
 )
-from headrace.operators.windows.emission import (
-    DISCARDING,
-    ON_CLOSE,
-    AccumulationMode,
-    AfterRows,
-    Emission,
-    Every,
-    Trigger,
-    When,
-)
-from headrace.operators.windows.trigger_operator import TriggerOperator
 from headrace.operators.windows.window_step import WindowStep
 from headrace.stability import stable
 from headrace.wheel.operator import Operator
@@ -55,7 +49,7 @@ class TriggeredWindowStep(WindowStep):
 
     ttl: int | None
     """How long a key without rows is kept; None for ever."""
-    trigger: Trigger | CombinedTrigger | None = None
+    trigger: Trigger | None = None
 
     @property
     def state_description(self) -> str:
@@ -127,20 +121,24 @@ class GlobalWindow(TriggeredWindowStep):
     emits: bool = False
     """Whether ``.emit`` was called."""
 
-    def emit(self, emission: Emission | Trigger | CombinedTrigger) -> Self:
+    def emit(self, emission: Emission | Trigger) -> Self:
         """Choose the trigger; there is no default."""
         if emission == ON_CLOSE:
-            return replace(self, trigger=None, emits=True)
-        if not isinstance(emission, AfterRows | Every | When | AllOf | AnyOf | Once | Then):
+            return replace(self, emission=ON_CLOSE, trigger=None, emits=True)
+        only_previews = isinstance(emission, Emission) and emission.kind == "previews"
+        trigger = emission.early if isinstance(emission, Emission) and only_previews else emission
+        if not isinstance(trigger, AfterRows | Every | When | AllOf | AnyOf | Once | Then):
             raise self._no_emission(emission, f"a window that never closes. Use {_TRIGGERS}.")
-        by_clock = first_by_clock(leaves(emission))
+        by_clock = first_by_clock(leaves(trigger))
         if by_clock is not None:
             raise self._wrong("TRIGGER_BY_CLOCK", f".emit({by_clock!r}) would fire by the clock. Add time='event'.")
-        return replace(self, trigger=emission, emits=True)
+        chosen = emission if isinstance(emission, Emission) else ON_CLOSE
+        return replace(self, emission=chosen, trigger=trigger, emits=True)
 
     @property
     def _emit_call(self) -> str:
-        return f".emit({ON_CLOSE!r})" if self.emits and self.trigger is None else super()._emit_call
+        by_trigger = self.trigger is not None and self.emission == ON_CLOSE
+        return super()._emit_call if by_trigger or not self.emits else f".emit({self.emission!r})"
 
     @property
     def previews(self) -> bool:

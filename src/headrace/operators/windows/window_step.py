@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -16,11 +16,11 @@ from headrace.event_time.lateness import Lateness
 from headrace.expressions import Aggregate, parse_aggregate
 from headrace.nodes import ResultVersions
 from headrace.operators.step import Step
-from headrace.operators.windows.aggregation import Aggregation
-from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, AccumulationMode, Emission
+from headrace.operators.windows.aggregation import RESULT_COLUMNS, Aggregation
+from headrace.operators.windows.emission import ACCUMULATING, ON_CLOSE, AccumulationMode, Emission, preview_rule
 from headrace.wheel.operator import Operator
 
-TAKEN = ("window", "pane", "revision", "change", "session_id")
+TAKEN = (*RESULT_COLUMNS, "session_id")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -60,7 +60,7 @@ class WindowStep(AggregatingStep):
 
     taken = TAKEN
     keeps_key = True
-    result_columns: ClassVar[tuple[str, ...]] = TAKEN[:-1]
+    result_columns: ClassVar[tuple[str, ...]] = RESULT_COLUMNS
     window_id: ClassVar[tuple[str, ...] | None] = ("window",)
     """The column, or the field of one, that identifies a window of a key; None where none does."""
 
@@ -72,6 +72,8 @@ class WindowStep(AggregatingStep):
         if not isinstance(emission, Emission):
             advice = f"Use hr.on_close(), hr.on_close(early={emission!r}) or hr.on_update()."
             raise self._no_emission(emission, f"windows that close. {advice}")
+        if emission.early is not None:
+            preview_rule(emission.early, "")
         return replace(self, emission=emission)
 
     def panes(self, panes: AccumulationMode) -> Self:
@@ -92,9 +94,36 @@ class WindowStep(AggregatingStep):
         self._check_aggregates()
         self._check_free("key column", self.key, self.result_columns)
         aggregation = Aggregation(self.name, self.key, time, dict(schema), self.aggregates)
+        if aggregation.ranked is not None:
+            self._check_ranked(aggregation)
         operator = self._operator(aggregation, lateness)
         _ = operator.output_schema  # types of all aggregates are checked here, before any data is read
         return operator
+
+    def _check_ranked(self, aggregation: Aggregation) -> None:
+        """There is one aggregate that gives rows, and none of their columns has the name of another."""
+        ranked = [each for each in self.aggregates if each.function.gives_rows]
+        if len(ranked) > 1 or self.window_id is None:
+            several = "each of them would be a row of its own"
+            why = several if len(ranked) > 1 else "a sliding window gives a row for a row"
+            raise self._wrong(
+                "TOP_ROWS_MISPLACED",
+                f"{ranked[-1].name} = {ranked[-1].code}: {why}. Use one rows=True in a step, in any other kind of "
+                "window.",
+            )
+        self._check_row_columns(aggregation, aggregation.ranked_rows)
+
+    def _check_row_columns(self, aggregation: Aggregation, columns: Collection[str]) -> None:
+        """A row's own columns have other names than results; those of an earlier window are replaced."""
+        follows_windows = aggregation.schema[aggregation.time].is_nested()
+        taken = [] if follows_windows else [name for name in self.result_columns if name in aggregation.schema]
+        taken += [name for name in aggregation.results if name in columns]
+        if taken:
+            raise self._wrong(
+                "RESULT_NAME_TAKEN",
+                f"its results stand beside the row's own columns, and {taken[0]!r} would be both. Choose another name "
+                "for the result, or rename the column before.",
+            )
 
     @abstractmethod
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
@@ -124,7 +153,8 @@ class WindowStep(AggregatingStep):
     def versions(self) -> ResultVersions | None:
         if self.window_id is None or self.accumulation.kind == "discarding":
             return None
-        key = (*((name,) for name in self.key), self.window_id)
+        ranked = ((each.name,) for each in self.aggregates if each.function.gives_rows)
+        key = (*((name,) for name in self.key), self.window_id, *ranked)
         return ResultVersions(key, "revision", CHANGE if self.retracts else None)
 
     @property

@@ -20,7 +20,7 @@ import headrace as hr
 from headrace.expressions import Aggregate, parse_aggregate
 from headrace.schemas import polars_schema, spark_schema
 from headrace.wheel.codec import decode, encode
-from tests.models.aggregates import ANSWERS, NUMBERS, POSITIONAL, Row
+from tests.models.aggregates import ANSWERS, COMPUTED, NUMBERS, POSITIONAL, Row
 
 TIME = pl.col("time")
 GROUPS = 3
@@ -119,7 +119,7 @@ strange = st.sampled_from([0.0, -0.0, 1.5, -2.0, math.nan, math.inf, -math.inf, 
 @quietly
 @given(rows=rows_of(st.integers(-(2**40), 2**40), words), merges=merge_places)
 def test_integers(rows: Placed, merges: list[int]) -> None:
-    check(rows, (pl.Int64(), pl.String()), merges, ANSWERS | NUMBERS)
+    check(rows, (pl.Int64(), pl.String()), merges, ANSWERS | NUMBERS | COMPUTED)
 
 
 @quietly

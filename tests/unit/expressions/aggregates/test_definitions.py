@@ -37,7 +37,7 @@ SCHEMA: dict[str, pl.DataType] = {
         "stddev(x) OVER ()",
         "skewness(x)",
         "my_aggregate(x)",
-        "max(x) + 1",
+        "ceil(max(x))",
     ],
 )
 def test_what_is_not_listed_is_refused_with_the_list(text: str) -> None:
@@ -59,7 +59,7 @@ def test_what_is_not_listed_is_refused_with_the_list(text: str) -> None:
         ("approx_count_distinct(shop)", "Struct", "approx_count_distinct", "values with an order"),
         (hr.percentile("name", 0.5), "String", "percentile", "numbers"),
         (hr.top("shop", n=1), "Struct", "top", "values with an order"),
-        (hr.top("x", n=1, of="tags"), "List", "top", "values with an order"),
+        (hr.top(1, by="tags", rows=True), "List", "top", "values with an order"),
         (hr.collect_set("tags", at_most=1), "List", "collect_set", "values with an order"),
         (hr.ewm("name", half_life="1 hour"), "String", "ewm", "numbers"),
     ],

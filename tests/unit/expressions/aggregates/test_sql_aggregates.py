@@ -42,7 +42,7 @@ def test_a_value_of_one_row_is_not_an_aggregate(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["count(account, amount)", "sum(amount) OVER ()", "sum(amount) + 1", "sum(amount) AS total", "max(amount, 2)"],
+    ["count(account, amount)", "sum(amount) OVER ()", "round(sum(amount))", "sum(amount) AS total", "max(amount, 2)"],
 )
 def test_an_aggregate_that_is_not_listed_is_refused_with_the_list(text: str) -> None:
     with pytest.raises(DefinitionError, match=r"count\(\*\), count\(x\), count\(DISTINCT x\)") as failure:
@@ -51,8 +51,8 @@ def test_an_aggregate_that_is_not_listed_is_refused_with_the_list(text: str) -> 
 
 
 def test_the_argument_of_an_aggregate_must_be_listed_and_read_a_column() -> None:
-    with pytest.raises(DefinitionError, match=r"\[EXPRESSION_UNSUPPORTED\] 'amount / 2'"):
-        parse_aggregate("sum(amount / 2)", name="total")
+    with pytest.raises(DefinitionError, match=r"\[EXPRESSION_UNSUPPORTED\] 'ROUND\(amount\)'"):
+        parse_aggregate("sum(round(amount))", name="total")
     with pytest.raises(DefinitionError, match=r"'sum\(1\)' reads no column. Use count\(\*\)"):
         parse_aggregate("sum(1)", name="total")
 
@@ -64,6 +64,35 @@ def test_the_argument_of_an_aggregate_must_be_listed_and_read_a_column() -> None
 def test_an_argument_of_the_wrong_type_is_named_with_its_type(text: str, dtype: str) -> None:
     with pytest.raises(DefinitionError, match=rf"\[AGGREGATE_TYPE\] aggregate 'total': .* is {dtype}"):
         parse_aggregate(text, name="total").result_type(SCHEMA)
+
+
+def test_beside_aggregates_there_is_no_value_of_one_row() -> None:
+    for text in ("sum(amount) + amount", "count(*) / (amount * 2)", "max(amount) - count"):
+        with pytest.raises(
+            DefinitionError, match=r"\[AGGREGATE_EXPECTED\] aggregate 'total': '(amount|count)' is a value"
+        ):
+            parse_aggregate(text, name="total")
+
+
+def test_an_expression_over_aggregates_has_the_state_of_each_once() -> None:
+    aggregate = parse_aggregate("sum(count) / count(*) + sum(count)", name="out")
+    assert aggregate.state_types(SCHEMA) == {"out.0.sum": pl.Decimal(38, 0), "out.1.count": pl.Int64()}
+    assert _aggregated("sum(count) / count(*) + sum(count)", pl.DataFrame({"count": [1, 2, 6]})) == 12.0
+
+
+def test_sums_of_products_are_exact_and_a_result_beyond_its_type_has_overflowed() -> None:
+    frame = pl.DataFrame({"x": [2**31 - 1, -(2**31)], "y": [2**62, 2**62]}, schema_overrides={"x": pl.Int32})
+    assert _aggregated("sum(x * x)", frame) == (2**31 - 1) ** 2 + 2**62
+    for text, beyond in {
+        "max(x) - min(x)": True,
+        "sum(y * 2)": True,
+        "sum(y * 2 - y)": True,
+        "sum(x) + 1": False,
+    }.items():
+        aggregate = parse_aggregate(text, name="out")
+        overflowed = aggregate.overflowed(frame.schema)
+        assert overflowed is not None
+        assert frame.select(**aggregate.partial(frame.schema, TIME)).select(overflowed).item() is beyond, text
 
 
 def test_partial_columns_are_called_after_the_aggregate() -> None:

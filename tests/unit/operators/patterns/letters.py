@@ -21,19 +21,22 @@ class Letters:
     skip: Skip = field(default_factory=lambda: Skip("none"))
     most: int = 1_000
 
+    @property
+    def matcher(self) -> Matcher:
+        return Matcher(compile_automaton(self.chain.elements), within=self.within, skip=self.skip, most=self.most)
+
+    def taken(self, rows: str) -> list[tuple[int, int, tuple[str]]]:
+        """Rows such as ``a1 b2`` as the matcher takes them."""
+        conditions = [text or name for name, text in conditions_of(self.chain.elements)]
+        return [
+            (int(row[1:]), sum(1 << place for place, each in enumerate(conditions) if row[0] in each), (row,))
+            for row in rows.split()
+        ]
+
     def play(self, rows: str, until: int | None = None) -> MatchResults:
         """Step through rows such as ``a1 b2``, then let time run."""
-        matcher = Matcher(compile_automaton(self.chain.elements), within=self.within, skip=self.skip, most=self.most)
-        conditions = [text or name for name, text in conditions_of(self.chain.elements)]
-        key, found = KeyMatches(), MatchResults()
-        matcher.take(
-            key,
-            [
-                (int(row[1:]), sum(1 << place for place, each in enumerate(conditions) if row[0] in each), (row,))
-                for row in rows.split()
-            ],
-            found,
-        )
+        matcher, key, found = self.matcher, KeyMatches(), MatchResults()
+        matcher.take(key, self.taken(rows), found)
         if until is not None:
             matcher.expire(key, until, found)
         return found

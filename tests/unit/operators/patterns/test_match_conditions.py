@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import product
 from typing import Any
@@ -25,6 +25,8 @@ SCHEMA = {
     "s": pl.String(),
     "ok": pl.Boolean(),
     "at": pl.Datetime("us", "UTC"),
+    "day": pl.Date(),
+    "local": pl.Datetime("us"),
 }
 NAN = float("nan")
 VALUES: dict[str, list[Any]] = {
@@ -32,9 +34,11 @@ VALUES: dict[str, list[Any]] = {
     "f": [None, 0.1, 2.5],
     "n": [None, 0, 2, 2**53 + 1],
     "d": [None, Decimal("1.50"), Decimal("3.00")],
-    "s": [None, "a", "B", "ß.\nΣ", "ΟΔΟΣ", "50%"],
+    "s": [None, "a", "B", "ß.\nΣ", "ΟΔΟΣ", "50%", " 12 "],
     "ok": [None, True, False],
     "at": [None, datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)],
+    "day": [None, date(2026, 1, 31), date(1969, 12, 30), date(2024, 2, 29)],
+    "local": [None, datetime(2026, 3, 29, 2, 30, 59, 999_999), datetime(1960, 12, 31, 23, 59, 1)],
 }
 CONDITIONS = [
     *(f"x {sign} a.x" for sign in ("=", "<>", "<", "<=", ">", ">=", "<=>")),
@@ -79,6 +83,43 @@ CONDITIONS = [
     "CASE a.s WHEN s THEN x ELSE n END > 1",
     "IF(a.ok, n, x) >= 2",
     "(a.x) = ((x))",
+    *(f"first(a.n) {sign} n > 1" for sign in ("+", "-", "*", "%", "DIV")),
+    *(f"n {sign} last(a.n) = 0" for sign in ("+", "-", "*", "%", "DIV")),
+    *(f"d {sign} first(a.d) > 2" for sign in "+-*"),
+    "n * 4611686018427387904 * first(a.n) IS NULL",
+    *(
+        "first(a.n) / n > 1",
+        "x / first(a.x) > 1",
+        "n / first(a.f) IS NULL",
+        "-first(a.n) < n",
+        "abs(first(a.n) - 5) > n",
+    ),
+    *("nullif(first(a.n), n) IS NULL", "nullif(s, first(a.s)) IS NULL", "first(a.d) * n + d > 3", "-first(a.d) < d"),
+    "concat(first(a.s), s, '!') LIKE 'a%'",
+    "first(a.s) || s = 'aa'",
+    *(f"substring(first(a.s), {place}, 2) = substring(s, {place}, 2)" for place in (-9, -2, 0, 1, 2)),
+    "substring(first(a.s), n) = s",
+    *(f"{function}(first(a.s), 2) = s" for function in ("left", "right")),
+    *(f"{function}(first(a.s) || ' ') = s" for function in ("trim", "ltrim", "rtrim")),
+    "replace(first(a.s), 'a', 'B') = s",
+    "replace(first(a.s), '', 'B') = s",
+    *(f"{function}(first(a.s), s)" for function in ("startswith", "endswith", "contains")),
+    *(
+        f"{function}(first(a.day)) > {function}(day)"
+        for function in ("year", "quarter", "month", "day", "dayofyear", "dayofweek", "weekofyear", "last_day")
+    ),
+    *(
+        f"{function}(first(a.local)) > {function}(local)"
+        for function in ("year", "hour", "minute", "second", "last_day")
+    ),
+    *("datediff(first(a.day), local) > 3", "date_add(first(a.day), 40) > day", "date_sub(first(a.local), 40) > day"),
+    *(f"unix_{unit}(first(a.at)) > unix_{unit}(at)" for unit in ("seconds", "millis", "micros")),
+    *(f"CAST(first(a.{column}) AS INT) > n" for column in "xfnds"),
+    *(f"CAST(first(a.{column}) AS BIGINT) > n" for column in "xfnds"),
+    *(f"CAST(first(a.{column}) AS STRING) LIKE '%0%'" for column in ("n", "d", "ok", "day", "s")),
+    *(f"CAST(first(a.{column}) AS DECIMAL(4, 1)) > d" for column in "nd"),
+    "CAST(first(a.s) AS DOUBLE) > x",
+    "struct(first(a.n)) IS NULL",
 ]
 
 
@@ -211,3 +252,15 @@ def test_aggregates_are_exact_and_typed_as_spark_types_them() -> None:
         "too_large": None,
         "since": 4.5,
     }
+
+
+def test_sums_of_products_are_exact_and_plain_values_are_carried_once() -> None:
+    columns = CarriedColumns({"i": pl.Int32()})
+    measures = bind_measures(
+        {"total": "sum(a.i * a.i)", "mean": "avg(a.i * a.i)", "sum": "sum(a.i)", "i": "a.i"}, columns, ["a"]
+    )
+    assert [operand.dtype for operand in columns.operands.values()] == [pl.Decimal(20, 0), pl.Int32()]
+    square = Decimal((2**31 - 1) ** 2)
+    matched = measures.of([((0, 0, square, 2**31 - 1), 0, ((0, 1, square, 2**31 - 1), 0, None))])
+    assert matched.schema["total"] == pl.Int64()
+    assert matched.row(0) == (2 * (2**31 - 1) ** 2, float(square), 2 * (2**31 - 1), 2**31 - 1)

@@ -9,6 +9,7 @@ import polars as pl
 
 from headrace.operators.patterns.partial_match_codec import ROW_TIME, values_as_text, values_from_text
 
+NESTED = pl.Struct({"x": pl.List(pl.Struct({"f": pl.Float64(), "n": pl.Datetime("us", "UTC")}))})
 CARRIED: list[tuple[pl.DataType, list[object]]] = [
     (pl.Int64(), [2**63 - 1, None, -(2**63)]),
     (pl.Float64(), [0.1, float("inf"), 5e-324]),
@@ -20,6 +21,8 @@ CARRIED: list[tuple[pl.DataType, list[object]]] = [
     (pl.Datetime("us", "UTC"), [datetime(2026, 1, 1, 0, 0, 0, 1, UTC), None, datetime(1969, 12, 31, tzinfo=UTC)]),
     (pl.Duration("us"), [timedelta(microseconds=-1), None, timedelta(days=400_000)]),
     (pl.Decimal(38, 10), [Decimal("1234567890123456789012345678.0000000001"), None, Decimal("-0.5")]),
+    (pl.List(pl.Binary()), [[b"\xff", None], None, []]),
+    (NESTED, [{"x": [{"f": 0.1, "n": None}, None]}, None, {"x": None}]),
 ]
 
 

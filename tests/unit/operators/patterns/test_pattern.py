@@ -198,7 +198,7 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
     "KEY_TYPE": [lambda: pattern("p", key="tags").begin("a").select(n="a.n").late(hr.drop()).bind(SCHEMA, "at")],
     "CONDITION_TYPE": [lambda: bound(begun().next("b", "n"))],
     "EXPRESSION_TYPE": [
-        lambda: bound(begun().next("b", "n + a.n > 1")),
+        lambda: bound(begun().next("b", "kind + a.n > 1")),
         lambda: bound(begun().next("b", "kind > avg(a.n)")),
         lambda: bound(AB, n="max(a.tags)"),
     ],

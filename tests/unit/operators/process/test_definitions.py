@@ -56,6 +56,26 @@ class Annotated(hr.KeyedProcess):
         self.seen.set(1)
 
 
+class Framed(hr.FrameProcess):
+    """The same over frames."""
+
+    last = hr.value_state("INT", ttl="1 day")
+    quiet = hr.timer()
+
+    def on_rows(self, frame: pl.DataFrame, context: Any) -> pl.DataFrame:
+        return frame
+
+
+class Listing(Framed):
+    """Declares a state that is no column."""
+
+    recent = hr.list_state("INT", ttl="1 day")
+
+
+def framed(process: Any = Framed, **more: Any) -> Any:
+    return seen(process, **more).late(hr.drop())
+
+
 def seen(process: Any = Seen, **more: Any) -> Any:
     return hr.process("seen", process, **{"key": "user", "output": "user STRING", **more})
 
@@ -87,6 +107,18 @@ def seen(process: Any = Seen, **more: Any) -> Any:
         (lambda: seen(dict), "PROCESS_INCOMPLETE"),
         (lambda: seen(hr.KeyedProcess), "PROCESS_INCOMPLETE"),
         (lambda: seen(Limited), "PROCESS_INCOMPLETE"),
+        (lambda: seen(hr.FrameProcess), "PROCESS_INCOMPLETE"),
+        (lambda: seen(Framed, ordered=False), "FRAMES_UNSUPPORTED"),
+        (lambda: seen(Framed, on_error="dead_letter"), "FRAMES_UNSUPPORTED"),
+        (lambda: seen(Framed, outputs={"x": "user STRING"}), "FRAMES_UNSUPPORTED"),
+        (lambda: seen(Framed, rules=hr.rules(key="user")), "FRAMES_UNSUPPORTED"),
+        (lambda: seen(Framed).late(hr.deliver()).bind(SCHEMA, "at"), "FRAMES_UNSUPPORTED"),
+        (lambda: framed(Listing).bind(SCHEMA, "at"), "STATE_NOT_A_COLUMN"),
+        (lambda: framed().bind({**SCHEMA, "last": pl.Int64()}, "at"), "COLUMN_RESERVED"),
+        (lambda: framed().bind({**SCHEMA, "quiet": pl.Int64()}, "at"), "COLUMN_RESERVED"),
+        (lambda: framed().bind({**SCHEMA, "emit": pl.Int64()}, "at"), "COLUMN_RESERVED"),
+        (lambda: framed(key="timer").bind({**SCHEMA, "timer": pl.Int64()}, "at"), "COLUMN_RESERVED"),
+        (lambda: Framed().last, "STATE_OUT_OF_REACH"),
         (lambda: seen(key=[]), "KEY_MISSING"),
         (lambda: seen(output="user"), "SCHEMA_UNREADABLE"),
         (lambda: seen(output=7), "SCHEMA_UNREADABLE"),

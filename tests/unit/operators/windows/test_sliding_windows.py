@@ -7,7 +7,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import DefinitionError
-from headrace.operators.windows.emission import AfterRows, Every
+from headrace.operators.windows.triggers import AfterRows, Every
 
 SCHEMA = {"account": pl.String(), "amount": pl.Int64(), "at": pl.Datetime("us", "UTC")}
 recent = hr.sliding("recent", size="1 hour", key="account")

@@ -1,144 +1,36 @@
-"""Triggers made of others, with Beam's definitions: all of them, any of them, once, one after the other."""
+"""Combined triggers at run time: where and when they fire along the rows of a key, as whole arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from headrace.errors import DefinitionError
 from headrace.expressions import RowExpression
 from headrace.expressions.operands import Schema
-from headrace.operators.windows.emission import UNSEEN, AfterRows, Every, Trigger, When
-from headrace.stability import stable
+from headrace.operators.windows.emission import UNSEEN
+from headrace.operators.windows.triggers import (
+    AfterRows,
+    AllOf,
+    AnyOf,
+    Every,
+    Once,
+    Repeating,
+    Then,
+    Trigger,
+    When,
+    invalid_trigger,
+    leaves,
+)
 
 Numbers = npt.NDArray[np.int64]
 SINCE, MET = "__since", "__met"
 """Of a key: the time of its first row since it fired, and which conditions rows have met since, as bits."""
 _NEVER = 2**62
 _MOST_CONDITIONS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class AllOf:
-    """Fires when all have been ready since it fired last."""
-
-    triggers: tuple[Repeating, ...]
-
-    def __repr__(self) -> str:
-        return f"hr.all_of({', '.join(map(repr, self.triggers))})"
-
-
-@dataclass(frozen=True, slots=True)
-class AnyOf:
-    """Fires when one of them is ready; then all begin anew."""
-
-    triggers: tuple[Repeating, ...]
-
-    def __repr__(self) -> str:
-        return f"hr.any_of({', '.join(map(repr, self.triggers))})"
-
-
-@dataclass(frozen=True, slots=True)
-class Once:
-    """Fires as another trigger does, but only the first time."""
-
-    trigger: Repeating
-
-    def __repr__(self) -> str:
-        return f"hr.once({self.trigger!r})"
-
-
-@dataclass(frozen=True, slots=True)
-class Then:
-    """Fires as the first until that has ended, then as the next."""
-
-    triggers: tuple[Repeating | Once, ...]
-
-    def __repr__(self) -> str:
-        return f"hr.then({', '.join(map(repr, self.triggers))})"
-
-
-Repeating = Trigger | AllOf | AnyOf
-CombinedTrigger = AllOf | AnyOf | Once | Then
-_LEAVES, _REPEATING = (Every, AfterRows, When), (Every, AfterRows, When, AllOf, AnyOf)
-
-
-@stable
-def all_of(*triggers: Repeating) -> AllOf:
-    """When all of the triggers have been ready since the last firing, again and again.
-
-    >>> all_of(AfterRows(100), Every(60_000_000, "event"))
-    hr.all_of(hr.after_rows(100), hr.every('1 minute', time='event'))
-    """
-    return AllOf(_several("all_of", triggers))
-
-
-@stable
-def any_of(*triggers: Repeating) -> AnyOf:
-    """When the first of the triggers is ready, again and again; a firing lets all begin anew.
-
-    >>> any_of(AfterRows(100), Every(60_000_000, "event"))
-    hr.any_of(hr.after_rows(100), hr.every('1 minute', time='event'))
-    """
-    return AnyOf(_several("any_of", triggers))
-
-
-@stable
-def once(trigger: Repeating) -> Once:
-    """As the trigger, but only the first time.
-
-    >>> once(AfterRows(100))
-    hr.once(hr.after_rows(100))
-    """
-    (only,) = _checked("once", (trigger,))
-    return Once(only)
-
-
-@stable
-def then(*triggers: Repeating | Once) -> Then:
-    """One trigger after the other: each but the last fires once, so it is ``hr.once(...)``.
-
-    >>> then(once(AfterRows(1)), Every(3_600_000_000, "event"))
-    hr.then(hr.once(hr.after_rows(1)), hr.every('1 hour', time='event'))
-    """
-    endless = [each for each in triggers[:-1] if not isinstance(each, Once)]
-    if len(triggers) < 2 or endless:
-        why = f"{endless[0]!r} never ends, so nothing would come after it" if endless else "it needs at least two"
-        raise _invalid("then", triggers, f"{why}. Write hr.then(hr.once(hr.after_rows(1)), hr.after_rows(100))")
-    _checked("then", tuple(each.trigger if isinstance(each, Once) else each for each in triggers))
-    return Then(triggers)
-
-
-def _several(name: str, triggers: tuple[object, ...]) -> tuple[Repeating, ...]:
-    if len(triggers) < 2:
-        raise _invalid(name, triggers, f"it needs at least two. Write hr.{name}(hr.after_rows(100), hr.when('urgent'))")
-    return _checked(name, triggers)
-
-
-def _checked(name: str, triggers: tuple[object, ...]) -> tuple[Repeating, ...]:
-    for each in triggers:
-        if not isinstance(each, _REPEATING):
-            takes = "hr.after_rows, hr.every, hr.when, hr.all_of and hr.any_of"
-            raise _invalid(name, triggers, f"{each!r} is not a trigger that fires again and again. It takes {takes}")
-    return cast(tuple[Repeating, ...], triggers)
-
-
-def _invalid(name: str, triggers: tuple[object, ...], why: str) -> DefinitionError:
-    return DefinitionError("TRIGGERS_INVALID", f"hr.{name}({', '.join(map(repr, triggers))}): {why}.")
-
-
-def leaves(trigger: Trigger | CombinedTrigger) -> tuple[Trigger, ...]:
-    """The triggers that it is made of."""
-    if isinstance(trigger, _LEAVES):
-        return (trigger,)
-    parts = (trigger.trigger,) if isinstance(trigger, Once) else trigger.triggers
-    return tuple(leaf for part in parts for leaf in leaves(part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +96,12 @@ class TriggerProgram:
     conditions: tuple[RowExpression, ...]
 
     @classmethod
-    def of(cls, trigger: CombinedTrigger) -> TriggerProgram:
+    def of(cls, trigger: Trigger) -> TriggerProgram:
         parts = trigger.triggers if isinstance(trigger, Then) else (trigger,)
         stages = tuple(each.trigger if isinstance(each, Once) else each for each in parts)
         found = dict.fromkeys(leaf.condition for leaf in leaves(trigger) if isinstance(leaf, When))
         if len(found) > _MOST_CONDITIONS:
-            raise _invalid(
+            raise invalid_trigger(
                 "when", tuple(found), f"a trigger has at most {_MOST_CONDITIONS} conditions. Join some by OR"
             )
         return cls(stages, not isinstance(parts[-1], Once), tuple(found))
@@ -320,8 +212,3 @@ def _last_of_run(changes: npt.NDArray[np.bool_]) -> Numbers:
     """The place of the last row of each row's run; a run ends where the next row is another."""
     ends = np.flatnonzero(np.r_[changes, True])
     return np.repeat(ends, np.diff(np.r_[-1, ends]))
-
-
-def first_by_clock(triggers: Iterable[Trigger]) -> Every | None:
-    """The first trigger of processing time."""
-    return next((each for each in triggers if isinstance(each, Every) and each.time == "processing"), None)
