@@ -28,7 +28,7 @@ def _put(folder: Path, number: int, *rows: dict[str, Any]) -> None:
     pl.DataFrame(rows).write_parquet(folder / name / "part-0.parquet")
     listing = replace(LISTING, files=(f"{name}/part-0.parquet",), rows=len(rows))
     (folder / "_commits").mkdir(exist_ok=True)
-    (folder / "_commits" / f"spend-1.main-0000-{number:010d}.json").write_text(listing.to_text())
+    (folder / "_commits" / f"spend-1.main-0000-{number:010d}.json").write_bytes(listing.to_bytes())
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def test_a_folder_is_read_by_its_name_and_not_as_a_pattern(tmp_path: Path, forma
         root = tmp_path / folder
         (root / "_commits").mkdir(parents=True)
         listing = BatchListing(format, "id BIGINT", ("part",), 1, 0, 0, "", None)
-        (root / "_commits" / "main-0-0.json").write_text(listing.to_text())
+        (root / "_commits" / "main-0-0.json").write_bytes(listing.to_bytes())
         rows = pl.DataFrame({"id": [id]})
         if format == "parquet":
             rows.write_parquet(root / "part")

@@ -6,11 +6,12 @@ import json
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.json_codec import decode, encode
 from headrace.nodes import ResultVersions
+
+_CHECKSUM = b',"checksum":'
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,32 +28,27 @@ class BatchListing:
     token: str
     versions: ResultVersions | None
 
-    def to_text(self) -> str:
-        """As JSON, with a checksum of all else that is in it."""
-        said = encode(self)
-        return json.dumps({**said, "checksum": _checksum(said)}, separators=(",", ":"))
+    def to_bytes(self) -> bytes:
+        """As JSON, with a checksum of all that is before it."""
+        return _sealed(json.dumps(encode(self), separators=(",", ":")).encode())
 
     @classmethod
-    def from_text(cls, text: bytes, *, file: str) -> BatchListing:
+    def from_bytes(cls, content: bytes, *, file: str) -> BatchListing:
         """From its file; one that was truncated or changed is an error that names it."""
-        try:
-            said = json.loads(text)
-            is_whole = said.pop("checksum") == _checksum(said)
-        except (ValueError, LookupError, TypeError, AttributeError):
-            is_whole = False
-        if not is_whole:
+        said = content.rpartition(_CHECKSUM)[0] + b"}"
+        if content != _sealed(said):
             raise HeadraceError(
                 "COMMIT_DAMAGED",
                 f"{file!r} was truncated or changed, so nobody knows which files of its batch count. Put it back: "
                 "_commit.json in the batch's own folder and the file of that name in _commits are the same.",
             )
-        return decode(cls, said)
+        return decode(cls, json.loads(said))
 
 
 def read_listing(file: Path) -> BatchListing:
     """The listing in a file."""
-    return BatchListing.from_text(file.read_bytes(), file=str(file))
+    return BatchListing.from_bytes(file.read_bytes(), file=str(file))
 
 
-def _checksum(said: Any) -> int:
-    return zlib.crc32(json.dumps(said).encode())
+def _sealed(said: bytes) -> bytes:
+    return said[:-1] + _CHECKSUM + b"%d}" % zlib.crc32(said)

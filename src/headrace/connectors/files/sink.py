@@ -33,7 +33,7 @@ from headrace.nodes import ResultVersions
 from headrace.rendering import json_lines
 from headrace.schemas import from_arrow
 from headrace.stability import stable
-from headrace.storage import COMMITS, durable_file, sync_folder, write_durably
+from headrace.storage import COMMITS, durable_file, sync_folder
 
 STAGING = "_staging"
 """The subfolder with a folder for each attempt."""
@@ -146,7 +146,8 @@ class FileSink(DriverSink):
         # A task that ran twice has written two files, and one of them counts.
         for file in found.difference(files):
             (staging / file).unlink()
-        write_durably(staging / LISTING, listing.to_text())
+        with durable_file(staging / LISTING) as stream:
+            stream.write(listing.to_bytes())
         try:
             # This never replaces a folder that is not empty: of two attempts the first one counts.
             staging.rename(folder)

@@ -76,7 +76,7 @@ class FileReader:
     def _listed(self, commit: str) -> list[str]:
         root = commit.rsplit("/", 2)[0]
         with open_binary(commit) as stream:
-            return [f"{root}/{file}" for file in BatchListing.from_text(stream.read(), file=commit).files]
+            return [f"{root}/{file}" for file in BatchListing.from_bytes(stream.read(), file=commit).files]
 
 
 def _range_changed(file: str, now: tuple[int, int] | None, task: Task) -> HeadraceError:

@@ -24,23 +24,23 @@ LISTING = BatchListing("json", "größe INT", ("a/1.json",), 12, 0, 7, "t1", Res
 
 
 def test_a_listing_comes_back_as_it_was_written() -> None:
-    assert BatchListing.from_text(LISTING.to_text().encode(), file="x") == LISTING
+    assert BatchListing.from_bytes(LISTING.to_bytes(), file="x") == LISTING
 
 
 @pytest.mark.parametrize("new", [b"", b"1", b"}"])
 def test_whichever_byte_is_changed_or_missing_the_listing_is_refused_with_its_name(new: bytes) -> None:
-    text = LISTING.to_text().encode()
+    text = LISTING.to_bytes()
     for place in range(len(text)):
         changed = text[:place] + new + text[place + 1 :]
         if changed != text:
             with pytest.raises(HeadraceError, match=r"^\[COMMIT_DAMAGED\] 'out/7\.json' was truncated or changed"):
-                BatchListing.from_text(changed, file="out/7.json")
+                BatchListing.from_bytes(changed, file="out/7.json")
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b"1", b'"a"', b"\xff", LISTING.to_text().encode()[:50]])
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b"1", b'"a"', b"\xff", LISTING.to_bytes()[:50]])
 def test_what_is_no_listing_is_refused_with_its_name(text: bytes) -> None:
     with pytest.raises(HeadraceError, match=r"^\[COMMIT_DAMAGED\] 'x' "):
-        BatchListing.from_text(text, file="x")
+        BatchListing.from_bytes(text, file="x")
 
 
 def _through_a_source(folder: Path) -> None:
@@ -58,10 +58,10 @@ def test_who_reads_a_folder_of_results_is_told_of_a_listing_with_another_batch(
     for folder in ("_commits", "a"):
         (tmp_path / folder).mkdir()
     (tmp_path / "a" / "1.json").write_text('{"n": 1}\n')
-    file.write_text(LISTING.to_text())
+    file.write_bytes(LISTING.to_bytes())
     read(tmp_path)
-    file.write_text(LISTING.to_text().replace('"batch":7', '"batch":9'))
+    file.write_bytes(LISTING.to_bytes().replace(b'"batch":7', b'"batch":9'))
     with pytest.raises(HeadraceError, match=r"^\[COMMIT_DAMAGED\] .*main-0000-0000000001\.json'"):
         read(tmp_path)
-    file.write_text(LISTING.to_text())
+    file.write_bytes(LISTING.to_bytes())
     assert read_listing(file) == LISTING
