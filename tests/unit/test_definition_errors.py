@@ -529,8 +529,9 @@ def test_a_name_that_is_none_of_a_file_is_refused_and_nothing_is_created(
         named(spark, name)
 
     with pytest.raises(hr.DefinitionError, match=r"^\[NAME_INVALID\] .*" + re.escape(repr(name))):
-        spend.run(checkpoint=landing / "a" / "b" / "checkpoint", spark=spark)
+        spend.run(checkpoint=landing / "a" / "b" / "checkpoint", mode=hr.available_now(), spark=spark)
     assert [file.name for file in landing.rglob("*")] == ["in"]
+    assert not Path("/evil").exists()
 
 
 @pytest.mark.spark

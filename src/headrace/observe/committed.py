@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 
 import polars as pl
 
+from headrace.connectors.files.batch_listing import read_listing
 from headrace.storage import COMMITS
 
 
@@ -23,11 +23,10 @@ class CommittedRows:
         listed = set((self._folder / COMMITS).glob("[!.]*.json")) - self._seen
         self._seen |= listed
         frames: list[pl.DataFrame] = []
-        listings = [json.loads(commit.read_text(encoding="utf-8")) for commit in sorted(listed)]
-        for listing in sorted(listings, key=itemgetter("generation", "batch")):
-            read = pl.read_parquet if listing["format"] == "parquet" else pl.read_ndjson
+        for listing in sorted(map(read_listing, sorted(listed)), key=attrgetter("generation", "batch")):
+            read = pl.read_parquet if listing.format == "parquet" else pl.read_ndjson
             # Polars takes some names for patterns.
-            frames += [read((self._folder / file).read_bytes()) for file in listing["files"]]
+            frames += [read((self._folder / file).read_bytes()) for file in listing.files]
         return pl.concat(frames) if frames else pl.DataFrame()
 
 

@@ -1,4 +1,4 @@
-"""Files of a checkpoint that are read back: segments of state, entries of the log."""
+"""Files of a checkpoint that are read back: segments of state, entries of the log, lists of files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from headrace.checkpoint.log import Entry, Log
 from headrace.checkpoint.storage import MemoryStorage
+from headrace.connectors.files.batch_listing import BatchListing
 from headrace.errors import HeadraceError
+from headrace.nodes import ResultVersions
 from headrace.state.group_range import KEY_GROUPS, GroupRange
 from headrace.state.segment import DUE, HASH, OpenSegments, SegmentFiles, SegmentRange
 from tests.fuzz.engine import Outcome, Target
@@ -79,9 +81,23 @@ def check_log(data: bytes) -> Outcome:
     return len(entries)
 
 
+_LISTING = BatchListing("parquet", "größe INT", ("a/1", "a/2"), 12, 0, 7, "t", ResultVersions((("a", "b"),), "c"))
+
+
+def check_listing(data: bytes) -> Outcome:
+    """A list of files says what was written, or is refused."""
+    try:
+        found = BatchListing.from_bytes(data, file="list")
+    except HeadraceError as error:
+        return error.id
+    assert found == _LISTING
+    return "files"
+
+
 _LOG = _BETWEEN.join(_ENTRIES)
 _LOGS = st.lists(st.sampled_from([*_ENTRIES, b""]), max_size=4).map(_BETWEEN.join)
 TARGETS = [
     Target("segment", [_FILE], check_segment, st.binary(max_size=64)),
     Target("log", [_LOG], check_log, _LOGS, _ENTRIES),
+    Target("listing", [_LISTING.to_bytes()], check_listing, st.binary(max_size=64)),
 ]

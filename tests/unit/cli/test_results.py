@@ -13,8 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headrace.cli import app
-from headrace.connectors.files.results import BatchListing
-from headrace.json_codec import encode
+from headrace.connectors.files.batch_listing import BatchListing
 from headrace.nodes import ResultVersions
 
 TEN, ELEVEN = (datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in (10, 11))
@@ -29,7 +28,7 @@ def _put(folder: Path, number: int, *rows: dict[str, Any]) -> None:
     pl.DataFrame(rows).write_parquet(folder / name / "part-0.parquet")
     listing = replace(LISTING, files=(f"{name}/part-0.parquet",), rows=len(rows))
     (folder / "_commits").mkdir(exist_ok=True)
-    (folder / "_commits" / f"spend-1.main-0000-{number:010d}.json").write_text(json.dumps(encode(listing)))
+    (folder / "_commits" / f"spend-1.main-0000-{number:010d}.json").write_bytes(listing.to_bytes())
 
 
 @pytest.fixture

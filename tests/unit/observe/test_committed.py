@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from headrace.connectors.files.batch_listing import BatchListing
 from headrace.observe.committed import committed_rows
 
 
@@ -16,8 +16,8 @@ def test_a_folder_is_read_by_its_name_and_not_as_a_pattern(tmp_path: Path, forma
     for folder, id in (("out [x]", 1), ("out x", 9)):
         root = tmp_path / folder
         (root / "_commits").mkdir(parents=True)
-        commit = {"generation": 0, "batch": 0, "format": format, "files": ["part"]}
-        (root / "_commits" / "main-0-0.json").write_text(json.dumps(commit))
+        listing = BatchListing(format, "id BIGINT", ("part",), 1, 0, 0, "", None)
+        (root / "_commits" / "main-0-0.json").write_bytes(listing.to_bytes())
         rows = pl.DataFrame({"id": [id]})
         if format == "parquet":
             rows.write_parquet(root / "part")

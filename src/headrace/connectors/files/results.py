@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,8 @@ from pyspark.sql import functions as F
 
 from headrace.changelog import DELETE, SETTING, UPDATE_BEFORE
 from headrace.connectors.base.delivery import quoted
-from headrace.errors import DefinitionError, HeadraceError
-from headrace.json_codec import decode
+from headrace.connectors.files.batch_listing import read_listing
+from headrace.errors import DefinitionError
 from headrace.nodes import ResultVersions
 from headrace.stability import stable
 from headrace.storage import COMMITS
@@ -27,33 +25,6 @@ from headrace.storage import COMMITS
 _BATCH, _ROW = "__batch", "__row"
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 """What Spark would take for a pattern in the name of a file."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchListing:
-    """The files of a batch and how to read them; the list of commits has one for each batch."""
-
-    format: str
-    schema: str
-    """The columns as DDL text."""
-    files: tuple[str, ...]
-    rows: int
-    generation: int
-    batch: int
-    token: str
-    versions: ResultVersions | None
-
-
-def read_listing(file: Path) -> BatchListing:
-    """The listing in a file."""
-    try:
-        return decode(BatchListing, json.loads(file.read_text(encoding="utf-8")))
-    except ValueError as problem:
-        raise HeadraceError(
-            "COMMIT_DAMAGED",
-            f"{str(file)!r} was truncated or changed ({problem}), so nobody knows which files of its batch count. "
-            "Put it back from a copy: commits never change.",
-        ) from None
 
 
 class Results:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import uuid
@@ -28,14 +27,13 @@ from headrace.connectors.base.sink import (
     Written,
     already_written,
 )
-from headrace.connectors.files.results import BatchListing, read_listing
+from headrace.connectors.files.batch_listing import BatchListing, read_listing
 from headrace.errors import HeadraceError, check_choice
-from headrace.json_codec import encode
 from headrace.nodes import ResultVersions
 from headrace.rendering import json_lines
 from headrace.schemas import from_arrow
 from headrace.stability import stable
-from headrace.storage import COMMITS, durable_file, sync_folder, write_durably
+from headrace.storage import COMMITS, durable_file, sync_folder
 
 STAGING = "_staging"
 """The subfolder with a folder for each attempt."""
@@ -148,7 +146,8 @@ class FileSink(DriverSink):
         # A task that ran twice has written two files, and one of them counts.
         for file in found.difference(files):
             (staging / file).unlink()
-        write_durably(staging / LISTING, json.dumps(encode(listing)))
+        with durable_file(staging / LISTING) as stream:
+            stream.write(listing.to_bytes())
         try:
             # This never replaces a folder that is not empty: of two attempts the first one counts.
             staging.rename(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.base.source import ROW_POSITION, Gate, add_source, declared_columns, source_name
 from headrace.connectors.debezium.changes import DebeziumChanges
 from headrace.connectors.debezium.decoder import DebeziumFiles, debezium_messages
+from headrace.connectors.files.batch_listing import BatchListing
 from headrace.connectors.files.listing import FileEnumerator, HiddenFiles, file_stat
 from headrace.errors import DefinitionError, HeadraceError
 from headrace.schemas import parse_ddl
@@ -76,7 +76,7 @@ class FileReader:
     def _listed(self, commit: str) -> list[str]:
         root = commit.rsplit("/", 2)[0]
         with open_binary(commit) as stream:
-            return [f"{root}/{file}" for file in json.load(stream)["files"]]
+            return [f"{root}/{file}" for file in BatchListing.from_bytes(stream.read(), file=commit).files]
 
 
 def _range_changed(file: str, now: tuple[int, int] | None, task: Task) -> HeadraceError:

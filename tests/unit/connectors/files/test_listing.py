@@ -22,6 +22,7 @@ from headrace.connectors.base.enumerator import Planned
 from headrace.connectors.base.json_lines import JsonLines
 from headrace.connectors.base.sink import Unreachable
 from headrace.connectors.files import listing
+from headrace.connectors.files.batch_listing import BatchListing
 from headrace.connectors.files.listing import FileEnumerator, HiddenFiles, list_files
 from headrace.connectors.files.source import CHANGED, FileReader
 from headrace.errors import HeadraceError
@@ -440,7 +441,8 @@ def test_a_file_that_is_gone_stops_a_batch_that_runs_again(place: str, bucket: P
 
 def test_a_listed_file_that_is_gone_stops_a_batch_that_runs_again(tmp_path: Path) -> None:
     (tmp_path / "_commits").mkdir()
-    (tmp_path / "_commits" / "0.json").write_text('{"files": ["gone"]}')
+    gone = BatchListing("json", "n INT", ("gone",), 1, 0, 0, "t", None)
+    (tmp_path / "_commits" / "0.json").write_bytes(gone.to_bytes())
     given = list_files(str(tmp_path / "_commits")).rows()
     reader = replace(reader_of(tmp_path / "_commits"), listed=True)
     assert [chunk.dead["reason"].to_list() for chunk in reader.read(given, TASK)] == [["FILE_UNREADABLE"]]
