@@ -35,6 +35,7 @@ TRANSCRIPTS: list[tuple[str, Any, str, str]] = [
     ("all: begins anew after it fired", hr.all_of(two, sold), "1s 2 3 4 5s 6s 7s", "2+:2 5+:3 7+:2"),
     ("all: rows and time, the rows are last", hr.all_of(three, tenth), "1 2 13 14", "13+:3"),
     ("all: rows and time, the time is last", hr.all_of(two, tenth), "1 2 3", "10:3"),
+    ("all: rows and time, which passed long ago", hr.all_of(three, tenth), "1 12 13", "13+:3"),
     ("all: time alone does not do", hr.all_of(two, tenth), "1", ""),
     ("all: two times, the later counts", hr.all_of(tenth, hr.every("15 minutes", time="event")), "1 12", "15:2"),
     ("all: two conditions in any order", hr.all_of(sold, returned), "1r 2 3s 4s 5r", "3+:3 5+:2"),

@@ -143,7 +143,8 @@ class GlobalWindow(TriggeredWindowStep):
     @property
     def previews(self) -> bool:
         """Whether results replace each other; when discarding, or only at the end, they do not."""
-        return self.accumulation.kind != "discarding" and self.trigger is not None
+        only_at_the_end = self.emits and self.trigger is None
+        return self.accumulation.kind != "discarding" and not only_at_the_end
 
     def _operator(self, aggregation: Aggregation, lateness: Lateness) -> Operator:
         if not self.emits:

@@ -56,7 +56,7 @@ def test_every_method_returns_a_new_value() -> None:
         (lambda: basket.late(hr.update_for("1 hour")), "CORRECTIONS_IMPOSSIBLE"),
         (lambda: tens.emit(hr.on_close()), "EMISSION_UNKNOWN"),
         (lambda: tens.panes(hr.discarding()), "PANES_UNKNOWN"),
-        (lambda: basket.emit(hr.on_close()), "EMISSION_UNKNOWN"),
+        (lambda: basket.emit(hr.on_close(early=hr.after_rows(2))), "EMISSION_UNKNOWN"),
         (lambda: basket.emit(hr.on_update()), "EMISSION_UNKNOWN"),
         (lambda: basket.emit(hr.every("1 hour")), "TRIGGER_BY_CLOCK"),
         (lambda: basket.late(hr.drop()).bind(SCHEMA, "at"), "EMISSION_MISSING"),
@@ -90,6 +90,7 @@ def test_only_panes_that_stand_for_themselves_may_go_into_another_step() -> None
     assert not tens.previews
     assert not basket.panes(hr.discarding()).previews
     assert basket.previews
+    assert not basket.emit(hr.on_close()).previews
     assert basket.panes(hr.retracting()).previews
 
 
