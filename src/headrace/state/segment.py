@@ -145,7 +145,9 @@ class Segment:
         places = order[first:end].to_numpy()
         if 4 * len(places) > len(order):
             # Where most rows are due, to bring their hashes in order would cost more than to look at all rows.
-            places = self._rows[column].is_between(after, until, closed="right").fill_null(False).to_numpy()
+            times = self._rows[column]
+            due = times.is_between(times[order[first]], times[order[end - 1]])
+            places = due.fill_null(False).to_numpy()
         hashes = self._hashes[places]
         once: Hashes = hashes[np.r_[True, hashes[1:] != hashes[:-1]][: len(hashes)]]
         return once

@@ -263,6 +263,12 @@ def test_keys_that_are_due_between_two_times_are_found(
         assert after < earliest <= min(time for time in model.values() if time > after)
 
 
+def test_rows_are_found_that_are_due_at_any_time_however_early_a_step_asks() -> None:
+    slots = Slots()
+    slots.run(changed([(1, 0, 0), (2, 0, 0)], **{DUE: [-(2**63), 2**63 - 2]}))
+    assert slots.due(DUE, -(2**63) - 10, 2**63 + 10) == {1, 2}
+
+
 def test_rows_that_are_never_due_are_not_found_by_time() -> None:
     slots = Slots()
     slots.run(changed([(1, 0, 0), (2, 0, 0)], **{DUE: [None, 5], DUE_CLOCK: [7, None]}))
