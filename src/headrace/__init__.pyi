@@ -65,7 +65,7 @@ from .operators.process.rules import rules
 from .operators.tables.materialize import materialize
 from .operators.tables.table_aggregate import table_aggregate
 from .operators.tables.table_join import table_join
-from .operators.windows.emission import accumulating, discarding, on_close, on_update, previews, retracting
+from .operators.windows.emission import accumulating, discarding, early_only, on_close, on_update, retracting
 from .operators.windows.fixed_windows import cumulating, hopping, tumbling
 from .operators.windows.session_windows import session
 from .operators.windows.sliding_windows import sliding
@@ -114,6 +114,7 @@ __all__ = [
     "detectors",
     "discarding",
     "drop",
+    "early_only",
     "event_time",
     "every",
     "ewm",
@@ -146,7 +147,6 @@ __all__ = [
     "postgres_lookup",
     "postgres_table",
     "preview",
-    "previews",
     "process",
     "processing_time",
     "read_delta",

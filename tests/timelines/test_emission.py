@@ -351,7 +351,7 @@ def test_only_previews_are_emitted_and_nothing_when_a_window_closes_or_a_key_exp
     timeline(
         hr.tumbling("w", size="1 hour", key=None)
         .agg(n="count(*)")
-        .emit(hr.previews(hr.after_rows(2)))
+        .emit(hr.early_only(hr.after_rows(2)))
         .late(hr.update_for("1 hour")),
         at("10:01"),
         at("10:02"),
@@ -369,7 +369,7 @@ def test_only_previews_are_emitted_and_nothing_when_a_window_closes_or_a_key_exp
     timeline(
         hr.global_window("g", key=None, ttl="1 hour")
         .agg(n="count(*)")
-        .emit(hr.previews(hr.once(hr.after_rows(2))))
+        .emit(hr.early_only(hr.once(hr.after_rows(2))))
         .late(hr.drop()),
         at("10:01"),
         at("10:02"),
@@ -387,10 +387,10 @@ after_two, by_time = hr.after_rows(2), hr.every("1 minute")
     [
         lambda: hr.on_close(late=by_time),  # type: ignore[arg-type]
         lambda: hr.session("s", gap="1 minute", key="a").emit(hr.on_close(late=after_two)),
-        lambda: hr.session("s", gap="1 minute", key="a").emit(hr.previews(after_two)),
-        lambda: hr.sliding("s", size="1 minute", key="a").emit(hr.previews(after_two)),
+        lambda: hr.session("s", gap="1 minute", key="a").emit(hr.early_only(after_two)),
+        lambda: hr.sliding("s", size="1 minute", key="a").emit(hr.early_only(after_two)),
         lambda: hr.sliding("s", size="1 minute", key="a").emit(hr.on_close(late=after_two)),
-        lambda: hr.tumbling("s", size="1 minute", key="a").emit(hr.previews(hr.when("n > 1"))),
+        lambda: hr.tumbling("s", size="1 minute", key="a").emit(hr.early_only(hr.when("n > 1"))),
         lambda: hr.global_window("s", key="a", ttl="1 day").emit(hr.on_close(late=after_two)),
     ],
 )

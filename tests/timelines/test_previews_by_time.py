@@ -90,7 +90,7 @@ def test_each_window_is_shown_only_before_it_closes_or_corrected_after_so_many_r
     every, early = PREVIEWS[time]
     policy = hr.side_output() if late is None else hr.update_for(late)
     watched = Watched(covering, policy.correctable, every, panes.kind, bool(step.key), time == "by event time")
-    emission = hr.previews(early)
+    emission = hr.early_only(early)
     if late is None:
         watched.closes = False
     else:

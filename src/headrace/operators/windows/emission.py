@@ -21,7 +21,7 @@ UNSEEN, PREVIEW_AT = "__unseen", "__preview_at"
 class Emission:
     """When a window that closes is emitted."""
 
-    kind: Literal["on_close", "on_update", "previews"]
+    kind: Literal["on_close", "on_update", "early_only"]
     early: Trigger | None = None
     late: AfterRows | None = None
     """How many late rows a closed window needs for a correction; None for any, after each batch."""
@@ -65,8 +65,8 @@ class Emission:
         return Due(pl.min_horizontal(closes, PREVIEW_AT), dead_at=dead_at)
 
     def __repr__(self) -> str:
-        if self.kind == "previews":
-            return f"hr.previews({self.early!r})"
+        if self.kind == "early_only":
+            return f"hr.early_only({self.early!r})"
         rules = {"early": self.early, "late": self.late}
         return f"hr.{self.kind}({', '.join(f'{name}={rule!r}' for name, rule in rules.items() if rule is not None)})"
 
@@ -91,13 +91,13 @@ def on_close(*, early: Every | AfterRows | None = None, late: AfterRows | None =
 
 
 @stable
-def previews(rule: Trigger) -> Emission:
+def early_only(rule: Trigger) -> Emission:
     """Emit only previews of a window, and nothing when it closes.
 
-    >>> previews(Every(10_000_000))
-    hr.previews(hr.every('10 seconds'))
+    >>> early_only(Every(10_000_000))
+    hr.early_only(hr.every('10 seconds'))
     """
-    return Emission("previews", rule)
+    return Emission("early_only", rule)
 
 
 def preview_rule(rule: object, argument: str) -> Every | AfterRows:

@@ -255,7 +255,7 @@ class FixedWindowOperator(PaneCombiner):
         outputs: list[pl.DataFrame] = []
         touched = pl.col(CHANGED) if self.emission.kind == "on_update" else pl.lit(True)
         early = self.emission.shows(pl.col(END), bounds) & touched
-        closes = self._closes(bounds) if self.emission.kind != "previews" else pl.lit(False)
+        closes = self._closes(bounds) if self.emission.kind != "early_only" else pl.lit(False)
         for shown, pane in ((early, "early"), (closes, "on_time")):
             state, rows = self._show(state, shown, pane=pane)
             outputs += rows

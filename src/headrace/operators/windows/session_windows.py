@@ -181,7 +181,7 @@ class Session(WindowStep):
 
     def emit(self, emission: Emission) -> Self:
         """Choose when results are emitted; ``hr.on_close()`` by default."""
-        if isinstance(emission, Emission) and (emission.kind == "previews" or emission.late is not None):
+        if isinstance(emission, Emission) and (emission.kind == "early_only" or emission.late is not None):
             raise self._no_emission(emission, "sessions. Use hr.on_close(), also with early=, or hr.on_update().")
         return super().emit(emission)
 

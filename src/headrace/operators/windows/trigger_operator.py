@@ -120,7 +120,7 @@ class TriggerOperator(WindowOperator, Uncombined):
         """Results by key and in order, each with the revision before and, when retracting, the result before."""
         columns = [PIECE, LIFE, *self.key, FIRST, *self._computed_from, REVISION, *self._given.values()]
         is_told = ~pl.col(FIRES) & (pl.col(UNSEEN) > 0) if self.accumulation.kind == "discarding" else pl.lit(True)
-        if self.emission.kind == "previews":
+        if self.emission.kind == "early_only":
             is_told = pl.lit(False)
         fires_at = self._fires_at if self._program is None else pl.col(_FIRED_AT)
         early = "on_time" if self.closing else "early"

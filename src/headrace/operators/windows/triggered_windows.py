@@ -125,7 +125,7 @@ class GlobalWindow(TriggeredWindowStep):
         """Choose the trigger; there is no default."""
         if emission == ON_CLOSE:
             return replace(self, emission=ON_CLOSE, trigger=None, emits=True)
-        only_previews = isinstance(emission, Emission) and emission.kind == "previews"
+        only_previews = isinstance(emission, Emission) and emission.kind == "early_only"
         trigger = emission.early if isinstance(emission, Emission) and only_previews else emission
         if not isinstance(trigger, AfterRows | Every | When | AllOf | AnyOf | Once | Then):
             raise self._no_emission(emission, f"a window that never closes. Use {_TRIGGERS}.")
