@@ -120,6 +120,10 @@ class Round:
     files: int = 0
     copies: list[Path] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
+    runs: dict[Path, int] = field(default_factory=dict)
+    """The number of the last run that each copy knows of."""
+    a_run_is_gone: bool = False
+    """Whether a copy was replaced that alone knew of its last run: if that run wrote, no other copy may go on."""
 
     def play(self) -> None:
         """Do a few things, then go on with one copy, and compare what the sink holds."""
@@ -139,7 +143,8 @@ class Round:
         goes_on = self.one_goes_on()
         found = Counter(self.rows())
         self.outcome.rounds += 1
-        if not goes_on:
+        is_forked = any("CHECKPOINT_FORKED" in refusal for refusal in self.refusals[-STARTS * len(self.copies) :])
+        if not goes_on and not (self.a_run_is_gone and is_forked):
             self.outcome.stuck.append(f"{self.root.name}: {self.refusals[-STARTS * len(self.copies) :]}")
         self.outcome.doubled += sum(number - 1 for number in found.values())
         wanted = {str(number) for number in range(self.files * ROWS_OF_A_FILE)}
@@ -158,6 +163,7 @@ class Round:
 
     def begin(self, driver: Driver, checkpoint: Path) -> None:
         self.outcome.starts += 1
+        self.runs[checkpoint] = self.outcome.starts
         how = {"files_per_batch": self.chance.randint(1, 4), "writers": self.chance.randint(1, 3)}
         driver.ask(checkpoint, root=str(self.root), sink=self.sink, address=self.address, **how)
 
@@ -189,8 +195,10 @@ class Round:
 
     def copy(self) -> None:
         copied = self.root / f"checkpoint-{len(self.copies)}"
-        copy_of(self.chance.choice(self.copies), copied)
+        original = self.chance.choice(self.copies)
+        copy_of(original, copied)
         self.copies.append(copied)
+        self.runs[copied] = self.runs[original]
 
     def copy_alive(self) -> None:
         """A copy of a checkpoint that is being written, so that its parts are of several moments."""
@@ -198,6 +206,7 @@ class Round:
         self.begin(driver, self.chance.choice(self.copies))
         self.pause(2.0)
         self.copy()
+        self.runs[self.copies[-1]] = 0
         self.end(driver)
 
     def put_back(self) -> None:
@@ -206,6 +215,9 @@ class Round:
         if kept != replaced:
             shutil.rmtree(replaced)
             copy_of(kept, replaced)
+            known = self.runs[replaced]
+            self.runs[replaced] = self.runs[kept]
+            self.a_run_is_gone |= known not in self.runs.values()
 
     def freeze(self) -> None:
         """A driver sleeps until another one has taken over, and wakes while that one runs or afterwards."""
