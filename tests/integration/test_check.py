@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 import headrace as hr
-from headrace.cli import app
 from headrace.plan.check import Finding
 from headrace.runtime.pipeline import Pipeline
 from headrace.services.service import Service
@@ -95,7 +95,7 @@ def test_a_way_of_running_that_the_sources_do_not_allow_is_found(place: Any, spa
         assert found.id == _refused(pipeline, place, spark, mode=mode)
 
 
-def test_a_table_type_is_found_on_the_command_line_with_the_way_to_convert_it(place: Any, spark: SparkSession) -> None:
+def test_a_table_type_is_found_on_the_command_line_with_the_way_to_convert_it(place: Any) -> None:
     place.root.joinpath("tagged.py").write_text(
         "import headrace as hr\n"
         "@hr.pipeline\n"
@@ -103,8 +103,9 @@ def test_a_table_type_is_found_on_the_command_line_with_the_way_to_convert_it(pl
         f"    rows = hr.read_files(spark, {str(place.landing)!r}, format='json', schema={SCHEMA!r})\n"
         "    hr.write('tagged', rows, hr.to_postgres('t', dsn='host=127.0.0.1 port=1'))\n"
     )
-    said = CliRunner().invoke(app, ["check", str(place.root / "tagged.py"), "--json"])
-    assert said.exit_code == 1
+    command = [str(Path(sys.executable).with_name("headrace")), "check", str(place.root / "tagged.py"), "--json"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 1, said.stderr
     [found] = [each for each in json.loads(said.stdout) if each["severity"] == "error"]
     assert found["id"] == "COLUMN_TYPE"
 
