@@ -97,6 +97,23 @@ def test_spark_s_ui_names_flow_batch_and_steps_of_every_job(place: Any, spark: S
     assert described == {f"spend, batch {entry.batch}: hourly, daily" for entry in batches}
 
 
+def test_steps_on_one_frame_share_the_shuffle(place: Any, spark: SparkSession) -> None:
+    _land(place)
+    _two_windows(place).run(checkpoint=place.checkpoint, mode=hr.available_now(), spark=spark)
+    context: Any = spark.sparkContext._jsc
+    context.sc().listenerBus().waitUntilEmpty()
+    store = context.sc().statusStore()
+    jobs = store.jobsList(None)
+    of_flow = [
+        job
+        for job in map(jobs.apply, range(jobs.size()))
+        if job.jobGroup().isDefined() and job.jobGroup().get() == str(place.checkpoint / "spend")
+    ]
+    stages = {job.stageIds().apply(number) for job in of_flow for number in range(job.stageIds().size())}
+    shuffles = [stage for stage in stages if store.lastStageAttempt(stage).shuffleWriteBytes()]
+    assert len(shuffles) == len(history.read(place.checkpoint / "spend"))
+
+
 class FailsOnce:
     """A sink that fails in a batch, after the sinks before it have been written."""
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from headrace.graph import FlowNode, Graph, Origin, PackedOrigin, PassedOrigin, rows_as_they_are
 from headrace.operators.origins import part_of, whole_of
-from headrace.operators.placement import pack_origin, pass_origin, passed_frame
+from headrace.operators.placement import pack_origin, pass_origin, passed_frame, shuffled
 from headrace.plans import Plan
 
 
@@ -20,7 +20,7 @@ class SharedRows:
 
     frame: DataFrame
     packed: tuple[tuple[DataFrame, DataFrame], ...] = ()
-    """The frames of steps packed alone, each with the step's part of the frame, which takes its place."""
+    """The frames of steps packed alone, or their results, each with what is made of the step's part of the frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def shared_rows(graph: Graph, flow: FlowNode) -> Sharing:
     for each in readers:
         origin = moved.get(id(each.origin), each.origin)
         if len(each.parts) > 1:
-            shared.append((len(origin.nodes), _packed_together(graph, origin, each.parts)))
+            shared.append((len(origin.nodes), _packed_together(graph, origin, each.parts, moved)))
         elif origin is not each.origin:
             replaced += [(part.frame, _packed(graph, origin, part)) for part in each.parts]
     again = frozenset(id(each.origin) for each in readers if each.several)
@@ -120,11 +120,24 @@ def _passed_from_there(graph: Graph, flow: FlowNode, moved: dict[int, Origin]) -
             moved.setdefault(id(graph.origin_of(passed.frame)), origin)
 
 
-def _packed_together(graph: Graph, origin: Origin, parts: list[PackedOrigin]) -> SharedRows:
+def _packed_together(
+    graph: Graph, origin: Origin, parts: list[PackedOrigin], moved: dict[int, Origin]
+) -> SharedRows:
+    """What steps get of an origin, packed in one pass; and shuffled together, unless one of them reads another too."""
     inputs = [replace(each, step=number) for number, part in enumerate(parts) for each in part.inputs]
-    steps = "+".join(dict.fromkeys(each.operator.name for each in inputs))
-    frame = pack_origin(origin, inputs, graph, name=f"headrace.step.{steps}")
-    return SharedRows(frame, tuple((part.frame, frame.where(f"step = {number}")) for number, part in enumerate(parts)))
+    names = [part.inputs[0].operator.name for part in parts]
+    frame = pack_origin(origin, inputs, graph, name=f"headrace.step.{'+'.join(names)}")
+    together = all(len(graph.steps[name].packed) == 1 for name in names)
+    if together:
+        frame = shuffled([frame], graph.slots)
+    replaced = [(part.frame, frame.where(f"step = {number}")) for number, part in enumerate(parts)]
+    for name, (_, rows) in zip(names, replaced[:], strict=True) if together else ():
+        main = graph.main_outputs[name]
+        own = graph.origin_of(main)
+        there = replace(own, stream=rows)
+        moved.setdefault(id(own), there)
+        replaced.append((main, passed_frame(there, main.schema, graph)))
+    return SharedRows(frame, tuple(replaced))
 
 
 def _packed(graph: Graph, origin: Origin, part: PackedOrigin) -> DataFrame:
