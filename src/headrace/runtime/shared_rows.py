@@ -120,9 +120,7 @@ def _passed_from_there(graph: Graph, flow: FlowNode, moved: dict[int, Origin]) -
             moved.setdefault(id(graph.origin_of(passed.frame)), origin)
 
 
-def _packed_together(
-    graph: Graph, origin: Origin, parts: list[PackedOrigin], moved: dict[int, Origin]
-) -> SharedRows:
+def _packed_together(graph: Graph, origin: Origin, parts: list[PackedOrigin], moved: dict[int, Origin]) -> SharedRows:
     """What steps get of an origin, packed in one pass; and shuffled together, unless one of them reads another too."""
     inputs = [replace(each, step=number) for number, part in enumerate(parts) for each in part.inputs]
     names = [part.inputs[0].operator.name for part in parts]
