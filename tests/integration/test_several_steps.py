@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.observe import history
@@ -191,6 +193,34 @@ def test_what_outputs_share_is_read_once(outputs: Outputs, spark: SparkSession, 
 
 def _of_windows(entry: history.HistoryEntry) -> list[Any]:
     return [entry.account.steps[name] for name, _ in SIZES]
+
+
+def test_a_window_and_a_join_share_what_they_read_and_each_has_its_own_shuffle(place: Any, spark: SparkSession) -> None:
+    _land(place)
+    _write_orders(place.root / "orders")
+
+    @hr.pipeline(name="spend")
+    def spend(spark: SparkSession) -> None:
+        payments = _payments(place, spark)
+        orders = hr.read_files(spark, place.root / "orders", format="json", schema=SCHEMA, name="orders")
+        paid = hr.interval_join("paid", on="account", between=("0 seconds", "10 minutes")).late(hr.drop())
+        joined = paid(payments, orders.transform(hr.event_time("at"))).select("id", F.col("id_right").alias("order"))
+        hourly = _window("hourly", "1 hour")(payments)
+        hr.write("spend", (hourly, hr.to_files(place.root / "hourly")), (joined, hr.to_memory("paid orders")))
+
+    spend.run(checkpoint=place.checkpoint, mode=ALL, spark=spark)
+    assert _spent(place.root / "hourly") == HOURLY
+    assert sorted(map(tuple, (row.values() for row in hr.memory("paid orders")))) == [("1", "o1"), ("4", "o2")]
+    total = history.read(place.checkpoint / "spend")[-1].total
+    assert total.read_once == {"payments": True, "orders": True}
+    assert (total.steps["hourly"].in_, total.steps["paid"].in_) == (6, 6)
+
+
+def _write_orders(folder: Path) -> None:
+    folder.mkdir()
+    orders = [("o1", "a", "10:10:00"), ("o2", "a", "11:31:00"), ("o3", "b", "12:40:00")]
+    lines = [json.dumps({"id": id, "account": account, "at": f"2025-01-01T{at}Z"}) for id, account, at in orders]
+    (folder / "1.json").write_text("\n".join(lines))
 
 
 def test_a_side_output_is_written_without_the_main_output_of_its_step(place: Any, spark: SparkSession) -> None:
