@@ -145,7 +145,7 @@ def test_a_batch_that_runs_again_gets_the_same_time_before_and_after_a_step_and_
     assert late.batches[again] == [[(moments[0], *moments)]] * 2
 
 
-@F.udf(DoubleType())
+@F.udf(returnType=DoubleType(), useArrow=False)
 def inverse(amount: float) -> float:
     """Fails at zero."""
     return 1 / amount

@@ -68,6 +68,7 @@ TAKERS: dict[str, Any] = {
     .late(hr.drop()),
     "deduplicate": hr.deduplicate("taken", key="id", within="1 hour").late(hr.drop()),
     "interval_join": hr.interval_join("taken", on="id", between=("0 seconds", "1 hour")).late(hr.drop()),
+    "regular_join": hr.regular_join("taken", on="id", ttl="1 day").late(hr.drop()),
     "window_join": hr.window_join("taken", on="id", window="1 hour").late(hr.drop()),
     "temporal_join": hr.temporal_join("taken", on="id", ttl="1 day", versions_late=hr.drop()).late(hr.drop()),
     "table_join": hr.table_join("taken", on="id", left_key="id", right_key="id"),
@@ -82,12 +83,12 @@ TAKERS: dict[str, Any] = {
 }
 EVENTS = [
     *("tumbling", "hopping", "cumulating", "session", "sliding", "counting", "global_window", "deduplicate"),
-    *("interval_join", "window_join", "temporal_join"),
+    *("interval_join", "regular_join", "window_join", "temporal_join"),
 ]
 """Steps that count every row of their first input."""
 CHANGES = ["process", "pattern", "materialize", "table_aggregate", "outbox"]
 """Steps that take retractions."""
-TWO_INPUTS = ["interval_join", "window_join", "temporal_join", "table_join", "pattern_rules"]
+TWO_INPUTS = ["interval_join", "regular_join", "window_join", "temporal_join", "table_join", "pattern_rules"]
 
 
 def outcome(engine: str, giver: str, taker: str) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from headrace.connectors.files.batch_listing import BatchListing
 from headrace.event_time.strategy import BEGINNING
 from headrace.wheel.side_rows import DEAD_LETTER_SCHEMA
 
@@ -58,9 +59,9 @@ def put_letters(folder: Path, letters: list[dict[str, Any]], *, batch: int, comm
     pl.DataFrame(letters, schema=DEAD_LETTER_SCHEMA).write_parquet(folder / name / "part-00000-0.parquet")
     if committed:
         (folder / "_commits").mkdir(exist_ok=True)
-        files = {"format": "parquet", "files": [f"{name}/part-00000-0.parquet"], "rows": len(letters)}
-        listing = {**files, "generation": 0, "batch": batch, "token": "t"}
-        (folder / "_commits" / f"{name}.json").write_text(json.dumps(listing))
+        files = (f"{name}/part-00000-0.parquet",)
+        listing = BatchListing("parquet", "", files, len(letters), 0, batch, "t", None)
+        (folder / "_commits" / f"{name}.json").write_bytes(listing.to_bytes())
 
 
 @pytest.fixture
