@@ -45,8 +45,9 @@ class FrameProcess(StatefulProcess):
 
     A row of the returned frame says what its key knows after that row: the frame has the same rows in the same order.
 
-    >>> class Counts(FrameProcess):
-    ...     seen = value_state("BIGINT", keep_forever=True)
+    >>> import headrace as hr
+    >>> class Counts(hr.FrameProcess):
+    ...     seen = hr.value_state("BIGINT", keep_forever=True)
     ...     def on_rows(self, frame, context):
     ...         number = pl.int_range(1, pl.len() + 1).over("user")
     ...         counted = frame.with_columns(seen=pl.col("seen").fill_null(0) + number)
