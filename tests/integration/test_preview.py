@@ -77,7 +77,7 @@ def test_an_endless_source_a_stream_of_spark_and_two_flows_are_shown_too(
     landing: Path, tmp_path: Path, spark: SparkSession
 ) -> None:
     counted = hr.tumbling("counted", size="1 day", key=None).agg(n="count(*)").late(hr.drop())
-    totals = hr.process("totals", Doubled, key="account", output="account STRING, n BIGINT")
+    totals = hr.process("totals", Doubled, key="account", output="account STRING, n BIGINT").late(hr.drop())
 
     @hr.pipeline
     def both(spark: SparkSession) -> None:

@@ -536,7 +536,9 @@ def test_a_stop_while_a_sink_is_away_cancels_the_batch_and_the_next_start_runs_i
             kept = {key: client.hget(key, "amount") for key in client.scan_iter("[0-9]*")}
     assert kept == {"1": "5", "2": "7", "3": "9"}
     batches = history.read(place.checkpoint / "copy")
-    assert [(entry.batch, entry.account.sinks["main"].written) for entry in batches] == [(0, 1), (1, 1), (2, 1)]
+    sinks = [entry.account.sinks["main"] for entry in batches]
+    # A task that was cancelled may still have written when the server came back; then its batch finds the mark.
+    assert [sink.written + sink.already_marked for sink in sinks] == [1, 1, 1]
     assert batches[1].clock == log.record.clock
     assert outages(flow) == []
 

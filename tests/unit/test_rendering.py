@@ -336,5 +336,5 @@ def test_a_column_must_be_there_and_have_single_values() -> None:
     parse_template("{a}").check(columns)
     with pytest.raises(DefinitionError, match=r"TEMPLATE_COLUMN.*'b'.*Existing columns: a, tags"):
         parse_template("{b}").check(columns)
-    with pytest.raises(DefinitionError, match=r"TEMPLATE_COLUMN.*List"):
+    with pytest.raises(DefinitionError, match=r"TEMPLATE_COLUMN.*ARRAY<STRING>"):
         parse_template("{tags}").check(columns)

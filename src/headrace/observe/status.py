@@ -77,7 +77,7 @@ class FlowStatus:
 def statuses(checkpoint: Path) -> list[FlowStatus]:
     """The status of every flow that has run a batch, or is about to."""
     driver, everywhere = last_driver(checkpoint), outages(LocalStorage(checkpoint))
-    flows = sorted({*history.flows(checkpoint), *(() if driver is None or driver.stopped else driver.flows)})
+    flows = sorted({*history.flows(checkpoint), *(() if driver is None else driver.flows)})
     found = []
     for flow in flows:
         newest = history.newest(checkpoint / flow)

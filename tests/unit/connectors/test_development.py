@@ -105,7 +105,7 @@ def test_the_console_prints_a_window_as_people_write_it(
     hr.to_console().write(frame, hr.BatchIdentity("spend", 0, 4, "main"))  # type: ignore[arg-type]
     printed = capsys.readouterr().out
     assert f" {shown} " in printed
-    assert "{'start': 1, 'end': 2}" in printed
+    assert "{start: 1, end: 2}" in printed
 
 
 def test_the_console_shows_times_in_utc_wherever_it_runs(

@@ -374,7 +374,7 @@ def test_every_listed_row_expression_agrees_with_spark(session: SparkSession) ->
             wrong.append(
                 f"{text}: row {rows[0]} is {result[rows[0]]!r}, in Spark {wanted[rows[0]]!r}: {frame.row(rows[0])}"
             )
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.spark
