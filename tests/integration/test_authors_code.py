@@ -194,7 +194,7 @@ def test_an_error_in_the_authors_function_is_shown_as_their_traceback(
         hr.write("fails", calls(rows.transform(hr.event_time("at"))), hr.to_memory("fails"))
 
     with pytest.raises(hr.HeadraceError) as raised:
-        fails.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(), spark=spark)
+        fails.run(checkpoint=tmp_path / "checkpoint", mode=hr.available_now(drain=True), spark=spark)
     said = str(raised.value)
     assert said.startswith(begins)
     assert said.count('  File "') == 1

@@ -89,7 +89,8 @@ def test_an_endless_source_a_stream_of_spark_and_two_flows_are_shown_too(
 
     found = hr.preview(both, rows=7, spark=spark)
     assert 0 < found["counted"]["n"].sum() == found["made"].height <= 7
-    assert found["streamed"].height + found["dead_letters"].height == 7
+    dead = sum(table.rows.height for table in found.tables if table.name == "dead_letters")
+    assert found["streamed"].height + dead == 7
     assert found["totals"].height == (found["streamed"]["account"] == "ann").sum() > 0
     assert hr.memory("never") == []
 

@@ -62,6 +62,9 @@ def arithmetic_of_columns(sign: ArithmeticOperator, left: Operand, right: Operan
     """Numbers that are not both floats added, subtracted, multiplied or divided, or floats divided."""
     if sign == "/":
         divisor = right.to(pl.Float64()).value
+        if not divisor.meta.root_names():
+            # Polars multiplies by the reciprocal of a single value, which rounds twice.
+            divisor += pl.int_range(pl.len()) * 0.0
         return pl.when(divisor != 0).then(left.to(pl.Float64()).value / divisor)
     scale = 0 if sign == "*" or not isinstance(dtype, pl.Decimal) else dtype.scale
     one, other = (unscaled(each, None if sign == "*" else scale) for each in (left, right))

@@ -131,7 +131,7 @@ EXPRESSIONS = [
     ),
     *(f"{left} {sign} {right}" for sign in "+-*" for left, right in [("dec", "dec"), ("dec", "long"), ("tiny", "dec")]),
     *(f"{left} {sign} {right}" for sign in "+-*" for left, right in [("dec", "2"), ("17", "dec"), ("dec", "1.5")]),
-    *("-dec", "-wide", "ABS(dec)", "ABS(wide)", "-s.a - 1L", "tiny * 2L", "dec * 0 - -1"),
+    *("-dec", "ABS(dec)", "ABS(wide)", "-s.a - 1L", "tiny * 2L", "dec * 0 - -1"),
     *(f"{column} / 3" for column in ("tiny", "int", "long", "float", "x")),
     *(
         "x / 2e0",
